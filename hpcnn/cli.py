@@ -1,0 +1,178 @@
+"""The command `hpcnn` and its verbs. A verb imports what it needs when it runs: help and refusals are instant."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hpcnn import __version__
+from hpcnn.config import RunConfig, add_flags, config_from
+from hpcnn.errors import ConfigError, HpcnnError
+
+Verb = Callable[[argparse.Namespace], int]
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are ours: one line, said once across ranks."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see `{self.prog} --help`")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a verb; returns the exit status: 0 done, 1 refused or failed, 2 a wrong flag or file."""
+    try:
+        options = _parser().parse_args(arguments)
+        verb: Verb = options.verb
+        return verb(options)
+    except HpcnnError as error:
+        return _refuse(error)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _refuse(error: HpcnnError) -> int:
+    """Say the error, on the first rank alone where a launcher started several."""
+    from hpcnn.cluster.launch import launched_together, meet
+
+    together = launched_together(os.environ)
+    if not together or together.rank == 0:
+        print(f"hpcnn: {error}", file=sys.stderr, flush=True)
+    if together and not error.agreed:
+        meet()
+    return error.exit_status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="hpcnn",
+        allow_abbrev=False,
+        description="Train one convolutional network in parallel and find out what the parallelism did.",
+    )
+    parser.add_argument("--version", action="version", version=f"hpcnn {__version__}")
+    verbs = parser.add_subparsers(metavar="VERB", required=True, parser_class=_Parser)
+
+    train = verbs.add_parser("train", help="train a network on the rows of a CSV, on one rank or many")
+    train.add_argument("run", nargs="?", metavar="RUN.toml", help="settings in a table [run]; flags override them")
+    add_flags(train)
+    train.set_defaults(verb=_train)
+
+    predict = verbs.add_parser("predict", help="classes for the rows of a CSV, from a run's checkpoint")
+    predict.add_argument("run", metavar="RUN", help="a run's folder or a checkpoint")
+    predict.add_argument("--data", required=True, metavar="CSV", help="rows, with labels or without")
+    predict.add_argument("--out", required=True, metavar="CSV", help="where ImageId,Label goes")
+    predict.add_argument("--backend", help="the framework that computes (default: the one that trained)")
+    predict.add_argument("--label-column", default="auto", help="auto, first, last, none, a name or a column from 0")
+    predict.add_argument("--header", default="auto", choices=("auto", "yes", "no"), help="whether the CSV has a header")
+    predict.set_defaults(verb=_predict)
+
+    compare = verbs.add_parser("compare", help="same training, float noise, or different and why")
+    compare.add_argument("baseline", metavar="BASELINE", help="folder of the run that is held to be right")
+    compare.add_argument("runs", nargs="+", metavar="RUN", help="folders of the runs to judge")
+    compare.add_argument(
+        "--json", nargs="?", const="-", metavar="FILE", help="the verdict as JSON, to a file or instead of the text"
+    )
+    compare.set_defaults(verb=_compare)
+
+    for name, text, verb in (
+        ("networks", "networks that come with the suite", _networks),
+        ("backends", "frameworks, and what is missing to use one", _backends),
+    ):
+        verbs.add_parser(name, help=text).set_defaults(verb=verb)
+    return parser
+
+
+def _train(options: argparse.Namespace) -> int:
+    config = _train_config(options)
+    from hpcnn.cluster.launch import open_world
+    from hpcnn.wrappers.registry import check_backend
+
+    check_backend(config.backend)
+    comm = open_world(os.environ, config.strategy)
+    try:
+        from hpcnn.training.run import train
+
+        train(config, comm)
+    except HpcnnError as error:
+        if error.agreed or comm.size == 1:
+            error.agreed = True
+            raise
+        _abort(comm, str(error), error.exit_status)
+    except Exception as error:
+        if comm.size == 1:
+            raise
+        _abort(comm, f"{type(error).__name__}: {error}", 1, traceback.format_exc())
+    return 0
+
+
+def _train_config(options: argparse.Namespace) -> RunConfig:
+    flags = {name: value for name, value in vars(options).items() if name in RunConfig.__dataclass_fields__}
+    base: dict[str, Any] = {}
+    if "resume" in flags:
+        from hpcnn.training.checkpoint import load_checkpoint
+
+        own = ("run_id", "resume", "max_steps", "inject")
+        base = {
+            key: value for key, value in load_checkpoint(flags["resume"]).config.to_dict().items() if key not in own
+        }
+    return config_from(flags, options.run, base)
+
+
+def _abort(comm: Any, words: str, status: int, details: str = "") -> NoReturn:
+    """End all ranks at once: the others may be waiting for this one in a collective that it will never enter."""
+    import socket
+
+    print(f"hpcnn: rank {comm.rank} on {socket.gethostname()}: {words}\n{details}", end="", file=sys.stderr, flush=True)
+    comm.Abort(status)
+    raise SystemExit(status)
+
+
+def _predict(options: argparse.Namespace) -> int:
+    from hpcnn.training.predict import predict
+
+    found = predict(
+        Path(options.run), Path(options.data), Path(options.out),
+        backend=options.backend, label_column=options.label_column, header=options.header,
+    )  # fmt: skip
+    if found.loss is not None:
+        print(f"{found.rows:,} rows, loss {found.loss:.4f}, accuracy {found.accuracy:.2%}")
+    print(f"predictions: {options.out}")
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from hpcnn.studies.compare import run_compare
+
+    json_path = None if options.json in (None, "-") else Path(options.json)
+    return run_compare(Path(options.baseline), list(map(Path, options.runs)), json_path, as_json=options.json == "-")
+
+
+def _networks(options: argparse.Namespace) -> int:
+    from hpcnn.network.zoo import networks
+
+    for network in networks():
+        size = network.build((1, 28, 28), 10).size
+        documented = ", ".join(f"{key} {value}" for key, value in network.history.items())
+        print(
+            f"{network.name}\n    {network.summary}\n    {size:,} parameters at 1x28x28 and 10 classes\n"
+            f"    documented with: {documented}"
+        )
+    return 0
+
+
+def _backends(options: argparse.Namespace) -> int:
+    from hpcnn.wrappers.registry import BACKENDS
+
+    for name, backend in BACKENDS.items():
+        missing = backend.missing()
+        print(
+            f"{name:<12}"
+            + (f"missing {', '.join(missing)}: bash env/with.sh {name} hpcnn backends" if missing else "ready")
+        )
+    return 0

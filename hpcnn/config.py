@@ -1,0 +1,243 @@
+"""Everything that a run can be told, in one frozen dataclass, from a TOML file and from flags, checked in one place.
+
+A field is a flag (`--global-batch`), a TOML key (`global_batch` in the table `[run]`) and a line of run.json at once,
+so the three cannot drift apart. Flags override the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import hashlib
+import json
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hpcnn.errors import ConfigError
+
+STRATEGIES = ("single", "data")
+REDUCERS = ("mpi",)
+DEVICES = ("cpu",)
+OPTIMIZERS = ("sgd", "adam")
+NORMALISATIONS = ("none", "scale", "standard")
+WEIGHT_DECAY_KINDS = ("coupled", "decoupled")
+ALLOCATORS = ("tuned", "system")
+FAULTS = ("sum-without-mean", "mean-twice")
+
+Check = Callable[[Any], bool]
+
+
+def _option(
+    default: Any, text: str, *, check: Check | None = None, limit: str = "", choices: Sequence[str] = ()
+) -> Any:
+    """A dataclass field with its help text and its limit; `limit` says in words what `check` tests."""
+    return field(default=default, metadata={"help": text, "check": check, "limit": limit, "choices": tuple(choices)})
+
+
+def _positive(value: Any) -> bool:
+    return bool(value > 0)
+
+
+def _not_negative(value: Any) -> bool:
+    return bool(value >= 0)
+
+
+def _fraction(value: Any) -> bool:
+    return bool(0 <= value < 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """One run. A global batch is the rows of one update over all ranks."""
+
+    network: str = _option("cnn2d_3layer_fullconnected_3layer", "a name that `hpcnn networks` lists, or a TOML file")
+    backend: str = _option("torch", "the framework that computes (`hpcnn backends`)")
+    strategy: str = _option("data", "how ranks share the work", choices=STRATEGIES)
+    grid: str | None = _option(None, "ranks as replicas x stages x tensor parts, as dp=4,pp=1,tp=1 (default: all dp)")
+    reducer: str = _option("mpi", "what adds gradients across ranks", choices=REDUCERS)
+    micro_batches: int = _option(
+        1, "pieces a rank's rows of a step are computed in", check=_positive, limit="at least 1"
+    )
+    logical_shards: int | None = _option(
+        None, "logical shards of the file (default: min(64, batch, rows))", check=_positive, limit="at least 1"
+    )
+    train: str | None = _option(None, "CSV of training rows")
+    test: str | None = _option(None, "CSV of test rows, evaluated and predicted at the end")
+    label_column: str = _option("auto", "auto, first, last, none, a header's name or a column from 0")
+    header: str = _option("auto", "whether the CSV has a header", choices=("auto", "yes", "no"))
+    input_shape: str | None = _option(None, "channels,height,width of a row (default: from the number of columns)")
+    classes: int | None = _option(
+        None, "number of classes (default: largest label + 1)", check=lambda n: n >= 2, limit="at least 2"
+    )
+    normalise: str = _option("scale", "what pixels are scaled by, over the training rows", choices=NORMALISATIONS)
+    validation_fraction: float = _option(
+        0.0, "share of the training rows kept for validation", check=_fraction, limit="0 <= f < 1"
+    )
+    epochs: int = _option(10, "passes over the training rows", check=_not_negative, limit="at least 0")
+    max_steps: int | None = _option(None, "stop after so many steps in all", check=_positive, limit="at least 1")
+    global_batch: int = _option(50, "rows of one update, over all ranks", check=_positive, limit="at least 1")
+    base_batch: int | None = _option(
+        None,
+        "the batch that --learning-rate is meant for; the rate grows with the batch (default: no scaling)",
+        check=_positive,
+        limit="at least 1",
+    )
+    optimizer: str = _option("adam", "the update's formula", choices=OPTIMIZERS)
+    learning_rate: float = _option(1e-3, "rate at the base batch", check=_positive, limit="above 0")
+    momentum: float = _option(0.0, "momentum of sgd", check=_fraction, limit="0 <= m < 1")
+    nesterov: bool = _option(False, "Nesterov momentum in sgd")
+    beta1: float = _option(0.9, "adam's first decay", check=_fraction, limit="0 <= b < 1")
+    beta2: float = _option(0.999, "adam's second decay", check=_fraction, limit="0 <= b < 1")
+    decay: float = _option(0.0, "the rate is divided by 1 + decay * step", check=_not_negative, limit="at least 0")
+    warmup_epochs: float = _option(
+        0.0, "epochs over which the rate rises to its value", check=_not_negative, limit="at least 0"
+    )
+    weight_decay: float = _option(0.0, "weight decay factor", check=_not_negative, limit="at least 0")
+    weight_decay_kind: str = _option("decoupled", "added to the gradient or to the update", choices=WEIGHT_DECAY_KINDS)
+    seed: int = _option(
+        1, "of weights, order, validation rows and dropout", check=lambda s: 0 <= s < 2**63, limit="0 to 2^63 - 1"
+    )
+    device: str = _option("cpu", "where a rank computes", choices=DEVICES)
+    threads: int | None = _option(
+        None, "threads a rank (default: OMP_NUM_THREADS, else cores / ranks)", check=_positive, limit="at least 1"
+    )
+    allocator: str = _option(
+        "tuned", "glibc's allocator kept from returning memory between steps, or as it is", choices=ALLOCATORS
+    )
+    out: str = _option("results", "folder in which the run's folder is made")
+    run_id: str | None = _option(None, "name of the run's folder (default: made from the settings)")
+    resume: str | None = _option(None, "a run's folder or checkpoint to go on from")
+    checkpoint_every: int = _option(
+        0, "epochs between checkpoints; 0: at the end alone", check=_not_negative, limit="at least 0"
+    )
+    trace: bool = _option(False, "write trace.json (opens in Perfetto)")
+    progress: bool = _option(True, "a progress bar on rank 0's terminal")
+    inject: str | None = _option(None, "make a fault on purpose, to see whether compare names it", choices=FAULTS)
+
+    def __post_init__(self) -> None:
+        for item in dataclasses.fields(self):
+            _check_value(item, getattr(self, item.name))
+        if self.optimizer != "sgd" and (self.momentum or self.nesterov):
+            raise ConfigError(
+                f"--momentum and --nesterov belong to --optimizer sgd, not to {self.optimizer}: leave them out"
+            )
+        if self.nesterov and not self.momentum:
+            raise ConfigError("--nesterov needs --momentum above 0: give for instance --momentum 0.9")
+
+    def to_dict(self) -> dict[str, Any]:
+        """All settings, as run.json keeps them."""
+        return dataclasses.asdict(self)
+
+    def short_hash(self) -> str:
+        """Seven digits that tell settings apart; where results go and how progress shows do not count."""
+        ignored = {"out", "run_id", "resume", "progress", "trace", "checkpoint_every"}
+        settings = {key: value for key, value in self.to_dict().items() if key not in ignored}
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:7]
+
+    def parsed_input_shape(self) -> tuple[int, int, int] | None:
+        """`--input-shape` as numbers, or None where the columns decide."""
+        if self.input_shape is None:
+            return None
+        parts = self.input_shape.replace("x", ",").split(",")
+        if len(parts) != 3 or not all(part.strip().isdigit() and int(part) > 0 for part in parts):
+            raise ConfigError(
+                f"--input-shape {self.input_shape!r} is not channels,height,width: give for instance 1,28,28"
+            )
+        channels, height, width = (int(part) for part in parts)
+        return channels, height, width
+
+
+def _flag(item: dataclasses.Field[Any]) -> str:
+    return "--" + item.name.replace("_", "-")
+
+
+def _kind(item: dataclasses.Field[Any]) -> type:
+    """The plain type behind an annotation such as `int | None` (annotations are strings here)."""
+    return {"str": str, "int": int, "float": float, "bool": bool}[str(item.type).split(" ")[0]]
+
+
+def _check_value(item: dataclasses.Field[Any], value: Any) -> None:
+    if value is None:
+        return
+    flag, kind, choices, check = _flag(item), _kind(item), item.metadata["choices"], item.metadata["check"]
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind:
+        raise ConfigError(f"{flag} takes {_words(kind)}, not {value!r}")
+    if choices and value not in choices:
+        raise ConfigError(f"{flag} {value!r} is unknown: choose from {', '.join(choices)}")
+    if value != value or (check is not None and not check(value)):
+        raise ConfigError(f"{flag} {value} is out of range: it must be {item.metadata['limit']}")
+
+
+def _words(kind: type) -> str:
+    return {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}[kind]
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """One flag a field; a flag that was not given stays out of the namespace, so that the file's value holds."""
+    for item in dataclasses.fields(RunConfig):
+        kind, choices = _kind(item), item.metadata["choices"]
+        default = item.default
+        text = item.metadata["help"] + ("" if default is None else f" (default: {default})")
+        if kind is bool:
+            parser.add_argument(
+                _flag(item), action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=text
+            )
+        else:
+            metavar = "|".join(choices) if choices else item.name.upper()
+            parser.add_argument(_flag(item), default=argparse.SUPPRESS, metavar=metavar, help=text)
+
+
+def config_from(
+    flags: Mapping[str, Any], path: str | Path | None = None, base: Mapping[str, Any] | None = None
+) -> RunConfig:
+    """`base` (a resumed run's settings), overridden by TOML file `path` (its table `[run]`), overridden by `flags`
+    (texts, as a shell gives them).
+
+    Raises ConfigError with the flag or key, the value and what it may be.
+    """
+    values: dict[str, Any] = {**(base or {}), **(_read_toml(Path(path)) if path is not None else {})}
+    fields = {item.name: item for item in dataclasses.fields(RunConfig)}
+    for name, text in flags.items():
+        values[name] = _converted(fields[name], text)
+    for name, value in values.items():
+        if _kind(fields[name]) is float and type(value) is int:
+            values[name] = float(value)
+    return RunConfig(**values)
+
+
+def _converted(item: dataclasses.Field[Any], text: Any) -> Any:
+    kind = _kind(item)
+    if not isinstance(text, str) or kind is str:
+        return text
+    try:
+        return kind(text)
+    except ValueError:
+        raise ConfigError(f"{_flag(item)} takes {_words(kind)}, not {text!r}") from None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such run file; give a TOML file with a table [run], or flags alone") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: is not TOML: {error}") from None
+    unknown = sorted(set(document) - {"run"})
+    if unknown:
+        raise ConfigError(f"{path}: unknown table or key {unknown[0]!r}: settings stand in the table [run]")
+    table = document.get("run", {})
+    names = [item.name for item in dataclasses.fields(RunConfig)]
+    for key in table:
+        if key not in names:
+            near = difflib.get_close_matches(key, names, n=1)
+            remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+            raise ConfigError(f"{path}: [run] {key!r} is unknown: {remedy}")
+    return dict(table)

@@ -1,0 +1,26 @@
+"""Faults made on purpose, to see whether `compare` names them: the two commonest of data parallelism.
+
+`sum-without-mean`: each rank takes the mean over its own rows, the sum over ranks is not divided: N times too large.
+`mean-twice`: the loss takes the mean over the global batch and the sum over ranks is divided once more: N times too
+small.
+"""
+
+from __future__ import annotations
+
+from hpcnn.errors import LaunchError
+from hpcnn.parallel.executor import Divisor, LocalBatch, global_rows
+
+
+def injected_divisor(fault: str | None, ranks: int) -> Divisor:
+    """The loss head's divisor with `fault` in it, None for the right one. LaunchError where it changes nothing."""
+    if fault is None:
+        return global_rows
+    if ranks == 1:
+        raise LaunchError(f"--inject {fault} does nothing in one process: start at least two ranks")
+    if fault == "sum-without-mean":
+        return _own_rows
+    return lambda batch: float(batch.global_rows * ranks)
+
+
+def _own_rows(batch: LocalBatch) -> float:
+    return float(len(batch.labels))

@@ -1,0 +1,131 @@
+"""The folder that a run leaves, as rank 0 writes it: one method a file, each written whole.
+
+Columns are part of the suite's interface: scripts read them. Names of runs are readable and never used twice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcnn.errors import ResultsError
+from hpcnn.records.files import write_csv, write_json, write_text
+from hpcnn.records.phases import Tally
+
+LOSS_COLUMNS = (
+    "run", "epoch", "step", "samples", "learning_rate", "train_loss", "train_accuracy", "gradient_norm",
+    "validation_loss", "validation_accuracy",
+)  # fmt: skip
+TIMING_COLUMNS = (
+    "run", "rank", "host", "epoch", "phase", "count", "seconds", "minimum", "maximum", "bytes", "hidden_seconds",
+)  # fmt: skip
+LAYER_COLUMNS = ("layer", "parameters", "gradient_bytes", "flops", "forward_seconds", "backward_seconds")
+PREDICTION_COLUMNS = ("ImageId", "Label")
+
+
+@dataclass(frozen=True)
+class LossRow:
+    """One step. `samples`: training rows seen since the start. Rates and means are over the global batch."""
+
+    epoch: int
+    step: int
+    samples: int
+    learning_rate: float
+    train_loss: float
+    train_accuracy: float
+    gradient_norm: float
+    validation_loss: float | None = None
+    validation_accuracy: float | None = None
+
+
+@dataclass(frozen=True)
+class RankTimes:
+    """What one rank measured, as it is gathered on rank 0."""
+
+    rank: int
+    host: str
+    wall_seconds: float
+    rows: Sequence[tuple[int, str, Tally]]
+
+
+def run_name(network: str, backend: str, strategy: str, ranks: int, short_hash: str) -> str:
+    """The readable part of a run's name; the folder adds the job's number or a counter."""
+    return "_".join([network, backend, strategy, f"np{ranks}", short_hash])
+
+
+class RunFolder:
+    """`results/<run id>/` of one run; only rank 0 holds one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.run = path.name
+        self.manifest: dict[str, Any] = {}
+
+    @classmethod
+    def create(cls, out: Path, name: str, run_id: str | None) -> RunFolder:
+        """A new folder. Raises ResultsError where `run_id` exists already or the folder cannot be made."""
+        job = os.environ.get("SLURM_JOB_ID")
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            if run_id is not None:
+                return cls._claim(out / run_id)
+            if job is not None and not (out / f"{name}_job{job}").exists():
+                return cls._claim(out / f"{name}_job{job}")
+            stem = name if job is None else f"{name}_job{job}"
+            for counter in range(1, 100_000):
+                path = out / f"{stem}_{counter:03d}"
+                if not path.exists():
+                    try:
+                        return cls._claim(path)
+                    except FileExistsError:
+                        continue
+        except FileExistsError as error:
+            raise ResultsError(
+                f"{error.filename}: exists already; give another --run-id, results are never overwritten"
+            ) from None
+        except OSError as error:
+            raise ResultsError(f"{error.filename}: cannot be made: {error.strerror}; choose another --out") from None
+        raise ResultsError(f"{out}: holds 99,999 runs named {name}; choose another --out")
+
+    @classmethod
+    def _claim(cls, path: Path) -> RunFolder:
+        path.mkdir()
+        (path / "ranks").mkdir()
+        return cls(path)
+
+    def write_manifest(self, **changes: Any) -> None:
+        """run.json, with what changed."""
+        self.manifest.update(changes)
+        write_json(self.path / "run.json", self.manifest)
+
+    def write_losses(self, rows: Sequence[LossRow]) -> None:
+        cells = (
+            (self.run, row.epoch, row.step, row.samples, row.learning_rate, row.train_loss, row.train_accuracy,
+             row.gradient_norm, row.validation_loss, row.validation_accuracy)
+            for row in rows
+        )  # fmt: skip
+        write_csv(self.path / "loss.csv", LOSS_COLUMNS, cells)
+
+    def write_timing(self, ranks: Sequence[RankTimes]) -> None:
+        cells = (
+            (self.run, times.rank, times.host, epoch, phase, tally.count, tally.seconds, tally.minimum, tally.maximum,
+             tally.bytes, tally.hidden_seconds)
+            for times in ranks
+            for epoch, phase, tally in times.rows
+        )  # fmt: skip
+        write_csv(self.path / "timing.csv", TIMING_COLUMNS, cells)
+
+    def write_layers(self, rows: Sequence[Sequence[Any]]) -> None:
+        write_csv(self.path / "layers.csv", LAYER_COLUMNS, rows)
+
+    def write_predictions(self, labels: Sequence[Any]) -> None:
+        write_csv(self.path / "predictions.csv", PREDICTION_COLUMNS, enumerate(labels, start=1))
+
+    def write_log(self, lines: Sequence[str]) -> None:
+        write_text(self.path / "results.log", "\n".join(lines) + "\n")
+
+    def write_trace(self, document: Mapping[str, Any]) -> None:
+        write_json(self.path / "trace.json", document)

@@ -1,0 +1,1 @@
+"""What a run does from its start to its last file: the loop, evaluation, checkpoints, prediction."""

@@ -1,0 +1,87 @@
+"""What a run says of itself at its start: lines for people, and the facts of run.json."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hpcnn.config import RunConfig
+from hpcnn.network.zoo import networks
+from hpcnn.parallel.program import program_text
+from hpcnn.records import manifest
+from hpcnn.training.learning_rate import rate_line, rate_warning
+from hpcnn.training.prepare import Prepared
+from hpcnn.training.process import Threads
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """Of one rank, gathered on rank 0: its threads, and its machine as `records.manifest.machine` tells it."""
+
+    threads: Threads
+    machine: dict[str, Any]
+
+
+def start_lines(config: RunConfig, prepared: Prepared, ranks: Sequence[HostFacts]) -> list[str]:
+    """What runs, on which rows, at which rate; then warnings."""
+    architecture, order, train = prepared.architecture, prepared.order, prepared.train
+    threads = ranks[0].threads
+    shape = "x".join(map(str, train.input_shape))
+    lines = [
+        f"network {architecture.name}, {architecture.size:,} parameters, on {config.backend}",
+        f"strategy {config.strategy}, {_count(len(ranks), 'rank')} x {_count(threads.count, 'thread')} "
+        f"(threads from {threads.source})",
+        f"data {config.train}: {train.rows:,} rows of {shape}, {train.classes} classes; {train.format.describe()}",
+        f"{order.training_rows:,} training and {prepared.validation_rows_in_all:,} validation rows in "
+        f"{_count(prepared.logical_shards, 'logical shard')}, batch {config.global_batch}, "
+        f"{_count(order.steps_per_epoch, 'step')} an epoch, seed {config.seed}",
+        f"optimizer {config.optimizer}, {rate_line(config, prepared.rate)}",
+    ]
+    if config.resume:
+        lines.append(f"resumed from {config.resume} after epoch {prepared.epoch}, step {prepared.step}")
+    documented = {network.name: network.history for network in networks()}.get(architecture.name, {})
+    warnings = {facts.threads.warning for facts in ranks} | {rate_warning(config, documented)}
+    if config.inject:
+        warnings.add(f"fault {config.inject} is injected on purpose")
+    return lines + [f"warning: {warning}" for warning in sorted(warnings - {""})]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def run_facts(
+    config: RunConfig, prepared: Prepared, ranks: Sequence[HostFacts], allocator: dict[str, Any]
+) -> dict[str, Any]:
+    """Everything of run.json that is known before the first step, but for its name, state and times."""
+    train, order = prepared.train, prepared.order
+    return {
+        "command": manifest.command_line(),
+        "config": config.to_dict(),
+        "ranks": len(ranks),
+        "grid": str(prepared.grid),
+        "program": program_text(prepared.program),
+        "logical_shards": prepared.logical_shards,
+        "training_rows": order.training_rows,
+        "validation_rows": prepared.validation_rows_in_all,
+        "steps_per_epoch": order.steps_per_epoch,
+        "network": prepared.architecture.to_dict(),
+        "parameters": prepared.architecture.size,
+        "data": {"rows": train.rows, "format": train.format.describe(), "input_shape": list(train.input_shape)},
+        "backend": prepared.model.describe(),
+        "versions": manifest.versions(),
+        "mpi": {"version": mpi_version(), "library": manifest.libmpi_loaded()},
+        "allocator": allocator,
+        "threads": {"source": ranks[0].threads.source, "per_rank": [facts.threads.count for facts in ranks]},
+        "hosts": [facts.machine["host"] for facts in ranks],
+        "machine": [facts.machine for facts in ranks],
+        "commit": manifest.git_commit(),
+    }
+
+
+def mpi_version() -> str:
+    """First line of what the loaded MPI library says of itself."""
+    from mpi4py import MPI
+
+    return str(MPI.Get_library_version()).strip().split("\n")[0].rstrip("\0")

@@ -1,0 +1,44 @@
+"""`hpcnn predict`: classes for the rows of a CSV from a run's checkpoint, whatever backend wrote it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from hpcnn.data.agree import Alone
+from hpcnn.data.dataset import load_dataset
+from hpcnn.errors import DataError, ResultsError
+from hpcnn.records.files import write_csv
+from hpcnn.records.phases import PhaseClock
+from hpcnn.records.run_folder import PREDICTION_COLUMNS
+from hpcnn.training.checkpoint import load_checkpoint
+from hpcnn.training.evaluate import Evaluation, all_rows, evaluate
+from hpcnn.wrappers.registry import get_segment_class
+
+
+def predict(
+    run: Path, data: Path, out: Path, *, backend: str | None = None, label_column: str = "auto", header: str = "auto"
+) -> Evaluation:
+    """Write `ImageId,Label` to `out` (ids from 1); returns loss and accuracy too, where the file has labels.
+
+    Raises CheckpointError, DataError, or ResultsError where `out` cannot be written.
+    """
+    if not out.parent.is_dir():
+        raise ResultsError(f"{out}: the folder {out.parent} does not exist; make it, or give another --out")
+    checkpoint = load_checkpoint(run)
+    architecture = checkpoint.architecture
+    channels, height, width = architecture.input_shape
+    dataset = load_dataset(
+        data, comm=None, classes=architecture.num_classes, input_shape=(channels, height, width),
+        label_column=label_column, header=header,
+    )  # fmt: skip
+    if dataset.input_shape != architecture.input_shape:
+        raise DataError(f"{data}: rows are {dataset.input_shape}, the network takes {architecture.input_shape}")
+    segment_class = get_segment_class(backend or checkpoint.config.backend)
+    gradient = np.zeros_like(checkpoint.weights)
+    model = segment_class(architecture.whole, checkpoint.weights, gradient)
+    found = evaluate(model, dataset, checkpoint.normalisation, all_rows(dataset), Alone(), PhaseClock())
+    labels = [checkpoint.label_names[place] for place in found.predicted]
+    write_csv(out, PREDICTION_COLUMNS, enumerate(labels, start=1))
+    return found

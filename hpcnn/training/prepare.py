@@ -1,0 +1,166 @@
+"""All that stands before the first step: data, network, weights, program; whatever can be refused is refused here.
+
+Every step of it that may fail on one rank is followed by an agreement, so that all ranks end with the same error, said
+once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcnn.config import RunConfig
+from hpcnn.data.agree import attempt
+from hpcnn.data.dataset import Dataset, load_dataset
+from hpcnn.data.normalise import Normalisation, fit_normalisation
+from hpcnn.data.order import BatchOrder
+from hpcnn.errors import CheckpointError, ConfigError, DataError
+from hpcnn.network.architecture import Architecture
+from hpcnn.network.initial import initial_weights
+from hpcnn.network.network_file import get_network
+from hpcnn.parallel.executor import Executor, FlatVectors
+from hpcnn.parallel.grid import Grid, parse_grid
+from hpcnn.parallel.inject import injected_divisor
+from hpcnn.parallel.optimizers import Optimizer, make_optimizer
+from hpcnn.parallel.program import Program
+from hpcnn.parallel.strategies import make_program
+from hpcnn.records.phases import PhaseClock
+from hpcnn.training.checkpoint import Checkpoint, load_checkpoint
+from hpcnn.training.learning_rate import LearningRate, learning_rate
+from hpcnn.wrappers.contract import SegmentModel
+from hpcnn.wrappers.registry import get_segment_class
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One rank's share of a run. `shards`: the logical shards it owns; `validation_rows`: file rows of each of them."""
+
+    config: RunConfig
+    grid: Grid
+    program: Program
+    architecture: Architecture
+    train: Dataset
+    test: Dataset | None
+    order: BatchOrder
+    logical_shards: int
+    shards: range
+    validation_rows: dict[int, NDArray[np.int64]]
+    validation_rows_in_all: int
+    normalisation: Normalisation
+    segment_class: type[SegmentModel]
+    model: SegmentModel
+    vectors: FlatVectors
+    optimizer: Optimizer
+    executor: Executor
+    rate: LearningRate
+    epoch: int
+    step: int
+    samples: int
+
+
+def prepare(config: RunConfig, comm: Any, clock: PhaseClock) -> Prepared:
+    """Collective. Raises the errors of hpcnn.errors, on all ranks alike."""
+    grid, program = attempt(comm, lambda: _layout(config, comm))
+    resumed = attempt(comm, lambda: load_checkpoint(config.resume) if config.resume else None)
+    clock.switch("load")
+    train, test = _load(config, comm, resumed)
+    order = BatchOrder(train.rows, train.logical_shards, config.global_batch, config.validation_fraction, config.seed)
+    normalisation = resumed.normalisation if resumed else fit_normalisation(config.normalise, train, order, comm)
+    clock.switch("start")
+    architecture = attempt(comm, lambda: _architecture(config, train, resumed))
+    segment_class = attempt(comm, lambda: get_segment_class(config.backend))
+    vectors = FlatVectors(architecture.whole)
+    optimizer = make_optimizer(config, architecture.size)
+    attempt(comm, lambda: _start_values(config, architecture, vectors, optimizer, resumed))
+    model = attempt(comm, lambda: segment_class(architecture.whole, vectors.weights, vectors.gradient))
+    executor = Executor(
+        program, model, vectors, optimizer, clock, comm,
+        divisor=injected_divisor(config.inject, comm.size), measure_norm=comm.rank == 0,
+    )  # fmt: skip
+    return Prepared(
+        config=config,
+        grid=grid,
+        program=program,
+        architecture=architecture,
+        train=train,
+        test=test,
+        order=order,
+        logical_shards=train.logical_shards,
+        shards=train.shards,
+        validation_rows={shard: order.validation_rows(shard) for shard in train.shards},
+        validation_rows_in_all=train.rows - order.training_rows,
+        normalisation=normalisation,
+        segment_class=segment_class,
+        model=model,
+        vectors=vectors,
+        optimizer=optimizer,
+        executor=executor,
+        rate=learning_rate(config, order.steps_per_epoch),
+        epoch=resumed.epoch if resumed else 0,
+        step=resumed.step if resumed else 0,
+        samples=resumed.samples if resumed else 0,
+    )
+
+
+def class_count(dataset: Dataset) -> int:
+    """Classes of a dataset with labels. Raises DataError where they are too few to tell apart."""
+    if dataset.classes is None or dataset.classes < 2:
+        raise DataError(
+            f"{dataset.path}: all labels are 0, there is nothing to learn; check --label-column, or give --classes"
+        )
+    return dataset.classes
+
+
+def _layout(config: RunConfig, comm: Any) -> tuple[Grid, Program]:
+    if config.train is None:
+        raise ConfigError("no training rows: give --train FILE.csv")
+    injected_divisor(config.inject, comm.size)
+    grid = parse_grid(config.grid, comm.size)
+    return grid, make_program(config.strategy, grid, comm.rank, config.micro_batches)
+
+
+def _load(config: RunConfig, comm: Any, resumed: Checkpoint | None) -> tuple[Dataset, Dataset | None]:
+    shards = config.logical_shards or (resumed.logical_shards if resumed else None)
+    train = load_dataset(
+        str(config.train), comm=comm, logical_shards=shards, global_batch=config.global_batch, classes=config.classes,
+        input_shape=config.parsed_input_shape(), header=config.header, label_column=config.label_column,
+        need_labels=True,
+    )  # fmt: skip
+    if config.test is None:
+        return train, None
+    test = load_dataset(
+        config.test, comm=comm, classes=train.classes, input_shape=train.input_shape, header=config.header,
+        label_column=config.label_column, spare_ranks=True,
+    )  # fmt: skip
+    return train, test
+
+
+def _architecture(config: RunConfig, train: Dataset, resumed: Checkpoint | None) -> Architecture:
+    architecture = get_network(config.network, train.input_shape, class_count(train))
+    if resumed is not None and resumed.architecture != architecture:
+        raise CheckpointError(
+            f"{config.resume}: holds {_network_line(resumed.architecture)}, this run builds "
+            f"{_network_line(architecture)}: resume with the same network and data"
+        )
+    return architecture
+
+
+def _network_line(architecture: Architecture) -> str:
+    return f"{architecture.name} for {architecture.input_shape} and {architecture.num_classes} classes"
+
+
+def _start_values(
+    config: RunConfig,
+    architecture: Architecture,
+    vectors: FlatVectors,
+    optimizer: Optimizer,
+    resumed: Checkpoint | None,
+) -> None:
+    if resumed is None:
+        vectors.weights[:] = initial_weights(architecture, config.seed)
+    else:
+        vectors.weights[:] = resumed.weights
+        optimizer.load(resumed.optimizer, resumed.updates)

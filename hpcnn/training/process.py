@@ -1,0 +1,86 @@
+"""What a rank's process is set to before a framework is imported: threads, and glibc's allocator.
+
+Threads: under mpirun each process sees all cores and takes as many threads, or one, as its library fancies. So they
+are set, from --threads, OMP_NUM_THREADS or the cores that the ranks of a host share, and recorded.
+
+Allocator: glibc gives every large activation back to the kernel and asks for it again in the next step; the page
+faults cost as much as the arithmetic at large batches. With mmap off and a high trim threshold, memory is kept between
+steps.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from hpcnn.errors import ConfigError
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+# <malloc.h>: parameters of mallopt(3).
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
+TUNED = {"M_MMAP_MAX": 0, "M_TRIM_THRESHOLD": 2**31 - 1, "M_TOP_PAD": 256 << 20}
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Threads of this rank, what decided, and a warning for people (empty where there is nothing to say)."""
+
+    count: int
+    source: str
+    warning: str
+
+
+def decide_threads(asked: int | None, environ: MutableMapping[str, str], comm: Any) -> Threads:
+    """Collective. --threads, else OMP_NUM_THREADS, else this rank's part of the cores it may use on its host."""
+    cores = frozenset(os.sched_getaffinity(0))
+    host = socket.gethostname()
+    everyone: list[tuple[str, frozenset[int]]] = comm.allgather((host, cores))
+    sharers = [other for where, other in everyone if where == host and other & cores]
+    count, source = max(1, len(cores) // len(sharers)), "cores / ranks"
+    if asked is not None:
+        count, source = asked, "--threads"
+    elif environ.get("OMP_NUM_THREADS"):
+        text = environ["OMP_NUM_THREADS"].split(",")[0]
+        if not text.isdigit() or int(text) < 1:
+            raise ConfigError(
+                f"OMP_NUM_THREADS={environ['OMP_NUM_THREADS']!r} is no number of at least 1: mend it or give --threads"
+            )
+        count, source = int(text), "OMP_NUM_THREADS"
+    here = [other for where, other in everyone if where == host]
+    available = len(frozenset().union(*here))
+    warning = ""
+    if count * len(here) > available:
+        warning = (
+            f"{len(here)} ranks x {count} threads share {available} cores of {host}: ranks will wait for each other; "
+            "use fewer ranks or --threads"
+        )
+    return Threads(count, source, warning)
+
+
+def set_threads(count: int, environ: MutableMapping[str, str]) -> None:
+    """For the libraries that this process has yet to import; torch is told by its own call besides."""
+    for name in _THREAD_VARIABLES:
+        environ[name] = str(count)
+
+
+def set_allocator(kind: str) -> dict[str, Any]:
+    """Tune glibc's allocator ("tuned") or leave it ("system"); returns what holds, for run.json."""
+    if kind == "system":
+        return {"kind": "system"}
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return {"kind": "system", "why": "this C library has no mallopt"}
+    for name, parameter in (
+        ("M_MMAP_MAX", _M_MMAP_MAX),
+        ("M_TRIM_THRESHOLD", _M_TRIM_THRESHOLD),
+        ("M_TOP_PAD", _M_TOP_PAD),
+    ):
+        if mallopt(parameter, TUNED[name]) != 1:
+            return {"kind": "system", "why": f"mallopt({name}) was refused"}
+    return {"kind": "tuned", **TUNED}

@@ -1,0 +1,235 @@
+"""A run from its start to its last file: what `hpcnn train` does on every rank, after the world is open."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hpcnn.config import RunConfig
+from hpcnn.data.agree import attempt
+from hpcnn.errors import HpcnnError
+from hpcnn.records import manifest
+from hpcnn.records.heartbeat import Heartbeat
+from hpcnn.records.phases import PhaseClock
+from hpcnn.records.run_folder import RankTimes, RunFolder, run_name
+from hpcnn.records.trace import trace_document
+from hpcnn.training.checkpoint import NAME, Checkpoint, save_checkpoint
+from hpcnn.training.describe import HostFacts, run_facts, start_lines
+from hpcnn.training.evaluate import Evaluation, all_rows, evaluate
+from hpcnn.training.layer_costs import measure_layers
+from hpcnn.training.loop import Trainer
+from hpcnn.training.prepare import Prepared, prepare
+from hpcnn.training.process import Threads, decide_threads, set_allocator, set_threads
+from hpcnn.training.progress import step_line
+from hpcnn.training.summary import summary_lines
+
+LAYER_ROWS = 64
+"""Rows of the measured pass of layers.csv, or the rank's rows of a batch where those are fewer."""
+
+
+def train(config: RunConfig, comm: Any) -> Path:
+    """Collective. Runs `config` and returns the folder of its results (the same on all ranks)."""
+    clock = PhaseClock(trace=config.trace)
+    allocator = set_allocator(config.allocator)
+    threads = attempt_threads(config, comm)
+    try:
+        prepared = prepare(config, comm, clock)
+    except HpcnnError as error:
+        error.agreed = True  # prepare raises the same on all ranks
+        raise
+    run = Run(config, comm, clock, prepared, threads, allocator)
+    try:
+        return run.carry_out()
+    except BaseException as error:
+        run.end_badly(error)
+        raise
+
+
+def attempt_threads(config: RunConfig, comm: Any) -> Threads:
+    """Collective. The rank's threads, set before a framework is imported."""
+    threads = decide_threads(config.threads, os.environ, comm)
+    set_threads(threads.count, os.environ)
+    return threads
+
+
+class Run:
+    """One run on one rank; `folder` is held by rank 0 alone, which writes for all."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        comm: Any,
+        clock: PhaseClock,
+        prepared: Prepared,
+        threads: Threads,
+        allocator: dict[str, Any],
+    ) -> None:
+        self.config, self.comm, self.clock, self.prepared = config, comm, clock, prepared
+        self.threads, self.allocator = threads, allocator
+        self.folder = self._create_folder()
+        self.path: Path = comm.bcast(self.folder.path if self.folder else None)
+        self.heartbeat = Heartbeat(self.path, comm.rank)
+        self.heartbeat.start()
+        self.log: list[str] = []
+        self._describe()
+        self.trainer = Trainer(prepared, comm, clock, self.heartbeat)
+
+    def _create_folder(self) -> RunFolder | None:
+        config, architecture = self.config, self.prepared.architecture
+        name = run_name(architecture.name, config.backend, config.strategy, self.comm.size, config.short_hash())
+        return attempt(
+            self.comm,
+            lambda: RunFolder.create(Path(config.out), name, config.run_id) if self.comm.rank == 0 else None,
+        )
+
+    def carry_out(self) -> Path:
+        """Train, evaluate, and leave every file."""
+        self.trainer.fit(self._after_epoch)
+        tested = self._test()
+        self._save_checkpoint()
+        if self.folder is not None:
+            with self.clock.during("other"):
+                rows = min(LAYER_ROWS, max(1, self.config.global_batch // self.comm.size))
+                prepared = self.prepared
+                self.folder.write_layers(
+                    measure_layers(prepared.segment_class, prepared.architecture, rows, self.config.seed)
+                )
+        self._finish(tested)
+        return self.path
+
+    def _describe(self) -> None:
+        """What runs, printed before the first step and kept in run.json and results.log."""
+        hosts = self.comm.gather(HostFacts(self.threads, manifest.machine()))
+        if self.folder is None:
+            return
+        for line in start_lines(self.config, self.prepared, hosts):
+            self._say(line)
+        self.folder.write_manifest(
+            run=self.folder.run,
+            state="running",
+            start=manifest.timestamp(),
+            **run_facts(self.config, self.prepared, hosts, self.allocator),
+        )
+
+    def _say(self, line: str) -> None:
+        self.log.append(line)
+        print(line, flush=True)
+
+    def _after_epoch(self) -> None:
+        """Files as they stand at an epoch's end, so that a run that is killed keeps what it had."""
+        every = self.config.checkpoint_every
+        if every and self.trainer.epoch % every == 0:
+            self._save_checkpoint()
+        times = self._gather_times()
+        if self.folder is None:
+            return
+        with self.clock.during("other"):
+            row = self.trainer.rows[-1]
+            validation = "" if row.validation_loss is None else (
+                f", validation loss {row.validation_loss:.4f}, accuracy {row.validation_accuracy:.2%}"
+            )  # fmt: skip
+            mine = [one for one in self.trainer.rows if one.epoch == row.epoch]
+            loss = float(np.mean([one.train_loss for one in mine]))
+            accuracy = float(np.mean([one.train_accuracy for one in mine]))
+            print(f"epoch {row.epoch}: loss {loss:.4f}, accuracy {accuracy:.2%}{validation}", flush=True)
+            self._write_tables(times)
+
+    def _write_tables(self, times: Sequence[RankTimes]) -> None:
+        if self.folder is not None:
+            self.folder.write_losses(self.trainer.rows)
+            self.folder.write_timing(times)
+            self.folder.write_log([*self.log, *map(step_line, self.trainer.rows)])
+
+    def _test(self) -> Evaluation | None:
+        """Loss, accuracy and predictions of the test file, where there is one."""
+        prepared = self.prepared
+        test = prepared.test
+        if test is None:
+            return None
+        self.heartbeat.doing("test", self.trainer.epoch, self.trainer.step)
+        found = evaluate(prepared.model, test, prepared.normalisation, all_rows(test), self.comm, self.clock)
+        predictions = self.comm.gather(found.predicted)
+        if self.folder is not None:
+            self.folder.write_predictions(np.concatenate(predictions).tolist())
+        return found
+
+    def _save_checkpoint(self) -> None:
+        prepared, trainer = self.prepared, self.trainer
+        self.heartbeat.doing("checkpoint", trainer.epoch, trainer.step)
+        with self.clock.during("checkpoint"):
+            if self.folder is not None:
+                save_checkpoint(
+                    self.path / NAME,
+                    Checkpoint(
+                        architecture=prepared.architecture,
+                        weights=prepared.vectors.weights,
+                        optimizer=prepared.optimizer.state,
+                        updates=prepared.optimizer.updates,
+                        normalisation=prepared.normalisation,
+                        label_names=tuple(map(str, range(prepared.architecture.num_classes))),
+                        config=self.config,
+                        logical_shards=prepared.logical_shards,
+                        epoch=trainer.epoch,
+                        step=trainer.step,
+                        samples=trainer.samples,
+                    ),
+                )
+
+    def _gather_times(self) -> list[RankTimes]:
+        """Collective. Every rank's times on rank 0, an empty list elsewhere."""
+        mine = RankTimes(self.comm.rank, socket.gethostname(), self.clock.wall_seconds(), self.clock.rows())
+        return self.comm.gather(mine) or []
+
+    def _finish(self, tested: Evaluation | None) -> None:
+        self.heartbeat.doing("finish", self.trainer.epoch, self.trainer.step)
+        self.clock.switch("other")
+        with self.clock.collective():
+            self.comm.Barrier()
+        self.clock.resolve_waits(self.comm, self.trainer.offset)
+        times = self._gather_times()
+        self._write_trace()
+        if self.folder is not None:
+            self._write_tables(times)
+            self.folder.write_manifest(
+                state="completed",
+                end=manifest.timestamp(),
+                wall_seconds=[one.wall_seconds for one in times],
+                epochs=self.trainer.epoch,
+                steps=self.trainer.step,
+                test=None
+                if tested is None
+                else {"rows": tested.rows, "loss": tested.loss, "accuracy": tested.accuracy},
+            )
+            for line in summary_lines(self.trainer.rows, times, tested):
+                print(line)
+            print(f"results: {self.path}", flush=True)
+        self.heartbeat.end("completed")
+
+    def _write_trace(self) -> None:
+        if not self.config.trace:
+            return
+        mine = {
+            "rank": self.comm.rank, "host": socket.gethostname(), "events": self.clock.events,
+            "offset": self.trainer.offset, "error": self.trainer.clock_error,
+        }  # fmt: skip
+        ranks = self.comm.gather(mine)
+        if self.folder is not None:
+            self.folder.write_trace(trace_document(ranks))
+
+    def end_badly(self, error: BaseException) -> None:
+        """Last words. What all ranks agree on is written into run.json by rank 0; else this rank's heartbeat tells."""
+        words = str(error) if isinstance(error, HpcnnError) else f"{type(error).__name__}: {error}"
+        state = "stopped" if isinstance(error, (KeyboardInterrupt, SystemExit)) else "failed"
+        self.heartbeat.end(state, words)
+        known_to_all = getattr(error, "agreed", False) or self.comm.size == 1
+        if self.folder is not None and known_to_all:
+            try:
+                self.folder.write_manifest(state=state, words=words, end=manifest.timestamp())
+            except HpcnnError as second:
+                print(f"hpcnn: {second}", file=sys.stderr)

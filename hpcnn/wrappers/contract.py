@@ -1,0 +1,96 @@
+"""What a framework has to do for a strategy: forward and backward of a segment, on flat vectors, with slots.
+
+A strategy knows nothing else of a framework, and a wrapper nothing of ranks.
+
+    weights, gradient   flat contiguous float32 vectors in the canonical layout, owned by the caller, who updates
+                        weights and reduces gradient in place; a wrapper that cannot view them copies at one place
+    slot                one forward whose backward is still to come; any number may be open, in any order
+    masks               one float32 array of 0 or 1/(1-rate) a dropout of the segment, shaped like its input
+    divisor             rows of the global batch: the loss head divides by it, once, and nothing else ever does
+
+All arrays that cross the contract are NumPy, float32, C-contiguous, rows first: x is (rows, channels, height, width)
+or (rows, units).
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcnn.network.architecture import Segment
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What a wrapper can do and what it costs; a strategy that needs more is refused by name."""
+
+    weights_are_views: bool
+    """Updates of `weights` reach the framework without a copy."""
+    recomputes_forward: bool = False
+    """The backward computes the forward again (Theano, tf.function)."""
+    net_per_slot: bool = False
+    """Each open slot holds a whole net (Caffe)."""
+    can_split_backward: bool = False
+    """The weights' gradient can be computed after the input's (zero-bubble schedules)."""
+
+
+@dataclass(frozen=True)
+class LossResult:
+    """Of one `loss_backward`: sum of row losses, rows classified rightly, and the input's gradient where wanted."""
+
+    loss_sum: float
+    correct: int
+    input_gradient: Array | None
+
+
+class SegmentModel(abc.ABC):
+    """A segment built in one framework. Construction may be slow (imports, compilation); the calls are the hot path."""
+
+    capabilities: ClassVar[Capabilities]
+
+    def __init__(
+        self,
+        segment: Segment,
+        weights: Array,
+        gradient: Array,
+        *,
+        input_gradient: bool | None = None,
+    ) -> None:
+        """`weights`, `gradient`: float32[segment.size]. `input_gradient`: whether backward returns the input's gradient
+        (default: unless the segment is the first, whose input is data)."""
+        for name, vector in (("weights", weights), ("gradient", gradient)):
+            if vector.shape != (segment.size,) or vector.dtype != np.float32 or not vector.flags.c_contiguous:
+                raise ValueError(
+                    f"{name} must be contiguous float32[{segment.size}], not {vector.dtype}{list(vector.shape)}"
+                )
+        self.segment = segment
+        self.weights = weights
+        self.gradient = gradient
+        self.input_gradient = (not segment.is_first) if input_gradient is None else input_gradient
+
+    @abc.abstractmethod
+    def forward(self, slot: int, x: Array, masks: Sequence[Array] = ()) -> Array:
+        """Output of the segment in training, kept open as `slot`; of the last segment, logits."""
+
+    @abc.abstractmethod
+    def backward(self, slot: int, output_gradient: Array) -> Array | None:
+        """Close `slot`: add to `gradient`, return the input's gradient where wanted."""
+
+    @abc.abstractmethod
+    def loss_backward(self, slot: int, labels: NDArray[np.int64], divisor: float) -> LossResult:
+        """Close `slot` of the last segment: softmax cross-entropy over `divisor`, and its backward."""
+
+    @abc.abstractmethod
+    def infer(self, x: Array) -> Array:
+        """Output without dropout and without a slot: activations, or logits from the last segment."""
+
+    @abc.abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Settings of the framework that results or speed may depend on, for run.json."""

@@ -1,0 +1,148 @@
+"""PyTorch behind the contract: parameters and their gradients are views of the caller's vectors.
+
+Activations are kept channels-last, in which oneDNN's convolutions are fastest on CPUs (a first convolution of one
+channel included, whose input has to be told, since with one channel both layouts are the same memory). torch agrees
+with rule 2 as it is: relu's slope at 0 is 0, and a pool's gradient goes to the first maximum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from hpcnn.network.architecture import Segment
+from hpcnn.network.layers import (
+    AveragePool2D,
+    Conv2D,
+    Dense,
+    Dropout,
+    Flatten,
+    Layer,
+    MaxPool2D,
+    ReLU,
+    Softmax,
+    Tanh,
+)
+from hpcnn.network.shapes import resolved_padding
+from hpcnn.wrappers.contract import Array, Capabilities, LossResult, SegmentModel
+
+Tensor = torch.Tensor
+Apply = Callable[[Tensor], Tensor]
+
+
+class TorchSegment(SegmentModel):
+    """A segment in eager PyTorch on the CPU."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(weights_are_views=True)
+
+    def __init__(
+        self, segment: Segment, weights: Array, gradient: Array, *, input_gradient: bool | None = None
+    ) -> None:
+        super().__init__(segment, weights, gradient, input_gradient=input_gradient)
+        flat_weights, flat_gradient = torch.from_numpy(weights), torch.from_numpy(gradient)
+        self._parameters: dict[str, Tensor] = {}
+        for parameter in segment.parameters:
+            place = slice(parameter.offset, parameter.offset + int(np.prod(parameter.shape)))
+            leaf = flat_weights[place].view(parameter.shape).requires_grad_()
+            # Autograd adds into a gradient that is there already: accumulation, in the caller's memory.
+            leaf.grad = flat_gradient[place].view(parameter.shape)
+            self._parameters[parameter.name] = leaf
+        shapes = (segment.input_shape, *segment.shapes)
+        self._steps = [self._build(layer, shapes[place]) for place, layer in enumerate(segment.layers)]
+        self._slots: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def _build(self, layer: Layer, input_shape: tuple[int, ...]) -> Apply | None:
+        """The layer as a function of its input; None for dropout, which is a product with a mask."""
+        if isinstance(layer, Conv2D):
+            return self._convolution(layer, input_shape)
+        if isinstance(layer, Dense):
+            kernel, bias = self._parameters[f"{layer.name}/kernel"], self._parameters[f"{layer.name}/bias"]
+            return lambda x: F.linear(x, kernel, bias)
+        if isinstance(layer, MaxPool2D):
+            return lambda x: F.max_pool2d(x, layer.size, layer.stride)
+        if isinstance(layer, AveragePool2D):
+            return lambda x: F.avg_pool2d(x, layer.size, layer.stride)
+        if isinstance(layer, Flatten):
+            return lambda x: x.flatten(1)
+        if isinstance(layer, ReLU):
+            return F.relu
+        if isinstance(layer, Tanh):
+            return torch.tanh
+        if isinstance(layer, Softmax):
+            return lambda x: x
+        if isinstance(layer, Dropout):
+            return None
+        raise NotImplementedError(f"layer {layer.name!r} of type {type(layer).__name__}")
+
+    def _convolution(self, layer: Conv2D, input_shape: tuple[int, ...]) -> Apply:
+        kernel, bias = self._parameters[f"{layer.name}/kernel"], self._parameters[f"{layer.name}/bias"]
+        (top, bottom), (left, right) = resolved_padding(layer, input_shape)
+        if top == bottom and left == right:
+            return lambda x: F.conv2d(x, kernel, bias, layer.stride, (top, left), 1, layer.groups)
+        padding = (left, right, top, bottom)
+        return lambda x: F.conv2d(F.pad(x, padding), kernel, bias, layer.stride, 0, 1, layer.groups)
+
+    def _input(self, x: Array) -> Tensor:
+        tensor = torch.from_numpy(x)
+        if tensor.dim() != 4:
+            return tensor
+        _, channels, height, width = tensor.shape
+        if channels == 1:
+            return tensor.as_strided(tensor.shape, (height * width, 1, width, 1))
+        return tensor.contiguous(memory_format=torch.channels_last)
+
+    def _apply(self, x: Tensor, masks: Sequence[Array] | None) -> Tensor:
+        """All layers; dropouts take their masks in order, or do nothing where there are none (inference)."""
+        waiting = iter(masks or ())
+        for apply in self._steps:
+            if apply is not None:
+                x = apply(x)
+            elif masks is not None:
+                x = x * torch.from_numpy(next(waiting))
+        return x
+
+    def forward(self, slot: int, x: Array, masks: Sequence[Array] = ()) -> Array:
+        source = self._input(x).requires_grad_(self.input_gradient)
+        output = self._apply(source, masks)
+        self._slots[slot] = (source, output)
+        return _array(output)
+
+    def backward(self, slot: int, output_gradient: Array) -> Array | None:
+        source, output = self._slots.pop(slot)
+        if output.requires_grad:
+            torch.autograd.backward(output, torch.from_numpy(output_gradient))
+        return self._taken(source)
+
+    def loss_backward(self, slot: int, labels: NDArray[np.int64], divisor: float) -> LossResult:
+        source, logits = self._slots.pop(slot)
+        targets = torch.from_numpy(labels)
+        loss = F.cross_entropy(logits, targets, reduction="sum")
+        if loss.requires_grad:
+            torch.autograd.backward(loss, torch.tensor(1.0 / divisor))
+        correct = int((logits.detach().argmax(1) == targets).sum())
+        return LossResult(float(loss.detach()), correct, self._taken(source))
+
+    def _taken(self, source: Tensor) -> Array | None:
+        return None if source.grad is None else _array(source.grad)
+
+    @torch.inference_mode()
+    def infer(self, x: Array) -> Array:
+        return _array(self._apply(self._input(x), None))
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "threads": torch.get_num_threads(),
+            "memory_format": "channels_last",
+            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        }
+
+
+def _array(tensor: Tensor) -> Array:
+    """Rows first and C-contiguous, as the contract wants it; a copy only where the memory is laid out otherwise."""
+    array: Array = tensor.detach().contiguous().numpy()
+    return array

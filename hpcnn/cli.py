@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hpcnn import __version__
-from hpcnn.config import RunConfig, add_flags, config_from
-from hpcnn.errors import ConfigError, HpcnnError
+from hpcnn.config import RunConfig, add_flags, config_from, read_run_file
+from hpcnn.errors import ConfigError, HpcnnError, LaunchError
+
+SECONDS_TO_SPEAK = 0.5
+"""The launcher forwards a rank's words and announces the abort on two ways; ours are to come first."""
 
 Verb = Callable[[argparse.Namespace], int]
 
@@ -25,16 +30,27 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a verb; returns the exit status: 0 done, 1 refused or failed, 2 a wrong flag or file."""
+    """Run a verb; returns the exit status: 0 done, 1 refused or failed, 2 a wrong flag or file, 128 + a signal."""
+    try:
+        return _run(arguments)
+    except HpcnnError as error:
+        return _refuse(error)
+    except KeyboardInterrupt as stop:
+        return _stopped(stop)
+    except BrokenPipeError:
+        # Whoever read has seen enough: no words, and none when Python flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         options = _parser().parse_args(arguments)
         verb: Verb = options.verb
         return verb(options)
-    except HpcnnError as error:
-        return _refuse(error)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    finally:
+        if sys.stdout is not None:
+            sys.stdout.flush()
 
 
 def _refuse(error: HpcnnError) -> int:
@@ -44,9 +60,31 @@ def _refuse(error: HpcnnError) -> int:
     together = launched_together(os.environ)
     if not together or together.rank == 0:
         print(f"hpcnn: {error}", file=sys.stderr, flush=True)
-    if together and not error.agreed:
-        meet()
+    if together:
+        with contextlib.suppress(LaunchError):
+            meet()
     return error.exit_status
+
+
+def _stopped(stop: BaseException, *, speak: bool = True) -> int:
+    name = str(stop) or "Ctrl-C"
+    if speak:
+        print(f"hpcnn: stopped by {name}", file=sys.stderr, flush=True)
+    return 128 + (signal.SIGTERM if name == "SIGTERM" else signal.SIGINT)
+
+
+@contextlib.contextmanager
+def _sigterm_stops() -> Iterator[None]:
+    """SIGTERM (scancel, mpirun on Ctrl-C) ends a training as Ctrl-C does: with its last words in the files."""
+
+    def stop(number: int, frame: object) -> NoReturn:
+        raise KeyboardInterrupt("SIGTERM")
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -98,39 +136,56 @@ def _train(options: argparse.Namespace) -> int:
     try:
         from hpcnn.training.run import train
 
-        train(config, comm)
+        with _sigterm_stops():
+            train(config, comm)
     except HpcnnError as error:
         if error.agreed or comm.size == 1:
-            error.agreed = True
             raise
-        _abort(comm, str(error), error.exit_status)
+        return _abort(comm, str(error), error.exit_status)
+    except MemoryError as error:
+        remedy = "use a smaller network, batch or file, or fewer ranks a host"
+        return _abort(comm, f"not enough memory ({error}): {remedy}", 1)
+    except (KeyboardInterrupt, BrokenPipeError) as stop:
+        if comm.size > 1:
+            _leave(comm, stop)
+        raise
     except Exception as error:
-        if comm.size == 1:
-            raise
-        _abort(comm, f"{type(error).__name__}: {error}", 1, traceback.format_exc())
+        return _abort(comm, f"{type(error).__name__}: {error}", 1, traceback.format_exc())
     return 0
 
 
 def _train_config(options: argparse.Namespace) -> RunConfig:
     flags = {name: value for name, value in vars(options).items() if name in RunConfig.__dataclass_fields__}
+    for name, value in flags.items():
+        if value == "":
+            raise ConfigError(f"--{name.replace('_', '-')} is empty: leave it out or give a value")
+    in_file = {} if options.run is None else read_run_file(Path(options.run))
+    resume = flags.get("resume", in_file.get("resume"))
     base: dict[str, Any] = {}
-    if "resume" in flags:
+    if isinstance(resume, str):
         from hpcnn.training.checkpoint import load_checkpoint
 
         own = ("run_id", "resume", "max_steps", "inject")
-        base = {
-            key: value for key, value in load_checkpoint(flags["resume"]).config.to_dict().items() if key not in own
-        }
+        base = {key: value for key, value in load_checkpoint(resume).config.to_dict().items() if key not in own}
     return config_from(flags, options.run, base)
 
 
-def _abort(comm: Any, words: str, status: int, details: str = "") -> NoReturn:
+def _leave(comm: Any, stop: BaseException) -> NoReturn:
+    """End this rank without MPI's farewell, for which the other ranks may never come; the launcher ends them."""
+    broken = isinstance(stop, BrokenPipeError)
+    os._exit(1 if broken else _stopped(stop, speak=comm.rank == 0))
+
+
+def _abort(comm: Any, words: str, status: int, details: str = "") -> int:
     """End all ranks at once: the others may be waiting for this one in a collective that it will never enter."""
     import socket
+    import time
 
     print(f"hpcnn: rank {comm.rank} on {socket.gethostname()}: {words}\n{details}", end="", file=sys.stderr, flush=True)
-    comm.Abort(status)
-    raise SystemExit(status)
+    if comm.size > 1:
+        time.sleep(SECONDS_TO_SPEAK)
+        comm.Abort(status)
+    return status
 
 
 def _predict(options: argparse.Namespace) -> int:

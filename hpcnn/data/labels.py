@@ -26,7 +26,8 @@ def find_label_column(
     """The label's column from 0, or None for a file without labels.
 
     wanted: auto, first, last, none, a name of the header, or a column from 0. names: of the header, empty without one.
-    lines: some rows. features: their number where the input shape is known. Raises `DataError` if it can't be told.
+    lines: some rows, without LF. features: their number where the input shape is known. Raises `DataError` where it
+    can't be told.
     """
     if wanted == "auto":
         return _detected(path, columns, names, lines, features)
@@ -53,7 +54,7 @@ def _detected(
         return _only(path, named, names)
     if not _has_label(path, columns, features):
         return None
-    rows = [line for line in lines if line.count(b",") == columns - 1]
+    rows = [line.removesuffix(b"\r") for line in lines if line.count(b",") == columns - 1]
     first = _why_no_label([line.partition(b",")[0] for line in rows])
     last = _why_no_label([line.rpartition(b",")[2] for line in rows])
     if first is None and last is None:

@@ -109,7 +109,7 @@ def _first_problem(index: RowIndex, csv_format: CsvFormat, rows: range, classes:
 def _problem(cells: Sequence[bytes], csv_format: CsvFormat, classes: int | None) -> tuple[str, int] | None:
     """What is wrong with a row, and in which column (from 1), or None."""
     if len(cells) != csv_format.columns:
-        text = f"{len(cells)} cells where the first line has {csv_format.columns}"
+        text = f"{len(cells)} cell{'s' if len(cells) > 1 else ''} where the first line has {csv_format.columns}"
         return f"{text}; give every row the same number", min(len(cells), csv_format.columns) + 1
     for column, cell in enumerate(cells):
         if not is_number(cell) or not abs(float(cell)) <= LARGEST:

@@ -42,8 +42,9 @@ class Optimizer(abc.ABC):
         self._decoupled = decoupled
         self._scratch = np.empty((2, min(BLOCK, size)), np.float32)
 
+    @np.errstate(over="ignore", invalid="ignore")
     def update(self, weights: Array, gradient: Array, rate: float) -> None:
-        """Change `weights` in place by `gradient`; `gradient` stays as it is."""
+        """Change `weights` in place by `gradient`; `gradient` stays as it is. An overflow shows in the next loss."""
         self.updates += 1
         for block in _blocks(weights.size):
             w, g = weights[block], gradient[block]
@@ -153,6 +154,7 @@ def make_optimizer(config: RunConfig, size: int) -> Optimizer:
     )
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def gradient_norm(gradient: Array) -> float:
     """Euclidean norm of a flat vector, its blocks' squares added in float64."""
     return math.sqrt(sum(float(np.dot(gradient[block], gradient[block])) for block in _blocks(gradient.size)))

@@ -5,6 +5,7 @@ A reader (or a job that is killed) therefore sees the old file or the new one, n
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -26,8 +27,10 @@ def write_text(path: Path, text: str) -> None:
             os.fsync(stream.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise ResultsError(f"{path}: cannot be written: {error.strerror}; free space or choose another --out") from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -5,8 +5,9 @@ Columns are part of the suite's interface: scripts read them. Names of runs are 
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ TIMING_COLUMNS = (
 )  # fmt: skip
 LAYER_COLUMNS = ("layer", "parameters", "gradient_bytes", "flops", "forward_seconds", "backward_seconds")
 PREDICTION_COLUMNS = ("ImageId", "Label")
+MOST_RUNS = 99_999
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,16 @@ def run_name(network: str, backend: str, strategy: str, ranks: int, short_hash: 
     return "_".join([network, backend, strategy, f"np{ranks}", short_hash])
 
 
+def _names(name: str) -> Iterator[str]:
+    """`name` with the job's number, where there is one, then with a counter too."""
+    job = os.environ.get("SLURM_JOB_ID")
+    stem = name if job is None else f"{name}_job{job}"
+    if job is not None:
+        yield stem
+    for counter in range(1, MOST_RUNS + 1):
+        yield f"{stem}_{counter:03d}"
+
+
 class RunFolder:
     """`results/<run id>/` of one run; only rank 0 holds one."""
 
@@ -67,28 +79,17 @@ class RunFolder:
     @classmethod
     def create(cls, out: Path, name: str, run_id: str | None) -> RunFolder:
         """A new folder. Raises ResultsError where `run_id` exists already or the folder cannot be made."""
-        job = os.environ.get("SLURM_JOB_ID")
         try:
             out.mkdir(parents=True, exist_ok=True)
-            if run_id is not None:
-                return cls._claim(out / run_id)
-            if job is not None and not (out / f"{name}_job{job}").exists():
-                return cls._claim(out / f"{name}_job{job}")
-            stem = name if job is None else f"{name}_job{job}"
-            for counter in range(1, 100_000):
-                path = out / f"{stem}_{counter:03d}"
-                if not path.exists():
-                    try:
-                        return cls._claim(path)
-                    except FileExistsError:
-                        continue
-        except FileExistsError as error:
-            raise ResultsError(
-                f"{error.filename}: exists already; give another --run-id, results are never overwritten"
-            ) from None
+            for candidate in _names(name) if run_id is None else [run_id]:
+                # mkdir decides between processes that want the same name at once.
+                with contextlib.suppress(FileExistsError):
+                    return cls._claim(out / candidate)
         except OSError as error:
             raise ResultsError(f"{error.filename}: cannot be made: {error.strerror}; choose another --out") from None
-        raise ResultsError(f"{out}: holds 99,999 runs named {name}; choose another --out")
+        if run_id is not None:
+            raise ResultsError(f"{out / run_id}: exists already; give another --run-id, results are never overwritten")
+        raise ResultsError(f"{out}: holds {MOST_RUNS:,} runs named {name}; choose another --out")
 
     @classmethod
     def _claim(cls, path: Path) -> RunFolder:

@@ -42,20 +42,30 @@ def read_state(folder: Path, now: float | None = None) -> RunState:
     state = str(manifest.get("state", "unknown"))
     if state != "running":
         return RunState(state, str(manifest.get("words", "")))
-    beats = [read_json(path) for path in sorted((folder / "ranks").glob("r*.json"))]
+    beats = [_read_beat(path) for path in sorted((folder / "ranks").glob("r*.json"))]
     for wanted in ("failed", "stopped"):
         ended = [beat for beat in beats if beat.get("state") == wanted]
         if ended:
             first = min(ended, key=lambda beat: float(beat["time"]))
             return RunState(wanted, _seen(first), int(first["rank"]))
+    if not beats:
+        return RunState("died", "no rank left a heartbeat")
     clock = time.time() if now is None else now
-    stale = [beat for beat in beats if clock - float(beat["time"]) > STALE_BEATS * float(beat["interval"])]
-    if stale or not beats:
-        if not stale:
-            return RunState("died", "no rank left a heartbeat")
+    # A rank that has completed beats no more while others still write: it is not dead.
+    waited_for = [beat for beat in beats if beat["state"] == "running"] or beats
+    stale = [beat for beat in waited_for if clock - float(beat["time"]) > STALE_BEATS * float(beat["interval"])]
+    if stale:
         first = min(stale, key=lambda beat: float(beat["time"]))
         return RunState("died", "last seen: " + _seen(first), int(first["rank"]))
     return RunState("running")
+
+
+def _read_beat(path: Path) -> dict[str, Any]:
+    beat = read_json(path)
+    for key in ("rank", "epoch", "step", "time", "interval"):
+        if not isinstance(beat.get(key), (int, float)):
+            raise ResultsError(f"{path}: is not a heartbeat: {key!r} is {beat.get(key)!r}, not a number")
+    return {"state": "", "host": "?", "operation": "?", **beat}
 
 
 def _seen(beat: dict[str, Any]) -> str:

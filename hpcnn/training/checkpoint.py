@@ -5,6 +5,8 @@ Plain HDF5 datasets and JSON attributes; nothing in it is ever executed.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 from dataclasses import dataclass
@@ -16,18 +18,22 @@ from numpy.typing import NDArray
 
 from hpcnn.config import RunConfig
 from hpcnn.data.normalise import Normalisation
-from hpcnn.errors import CheckpointError, ConfigError, NetworkError
+from hpcnn.errors import CheckpointError, HpcnnError
 from hpcnn.network.architecture import Architecture
 
 FORMAT = 1
 NAME = "checkpoint.h5"
+NUMBERS = ("updates", "logical_shards", "epoch", "epoch_step", "step", "samples")
 
 Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """`weights` and each vector of `optimizer`: float32[architecture.size]. `epoch`, `step`, `samples`: done so far."""
+    """`weights` and each vector of `optimizer`: float32[architecture.size].
+
+    `step`, `samples`: done so far; `epoch`: whole epochs of them, `epoch_step`: steps of the next one.
+    """
 
     architecture: Architecture
     weights: Array
@@ -38,6 +44,7 @@ class Checkpoint:
     config: RunConfig
     logical_shards: int
     epoch: int
+    epoch_step: int
     step: int
     samples: int
 
@@ -52,16 +59,24 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write whole or not at all. Raises CheckpointError, the old file untouched, where that fails."""
     import h5py
 
+    # HDF5 that meets a full disk cannot close its file, and says so later at length: it writes into memory.
+    content = io.BytesIO()
+    with h5py.File(content, "w") as file:
+        _write(file, checkpoint)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with h5py.File(temporary, "w") as file:
-            _write(file, checkpoint)
-        with open(temporary, "rb") as stream:
+        with open(temporary, "wb") as stream:
+            stream.write(content.getbuffer())
+            stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)
-    except (OSError, RuntimeError) as error:
-        temporary.unlink(missing_ok=True)
-        raise CheckpointError(f"{path}: cannot be written: {error}; free space or choose another --out") from None
+    except OSError as error:
+        raise CheckpointError(
+            f"{path}: cannot be written: {error.strerror}; free space or choose another --out"
+        ) from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
 def _write(file: Any, checkpoint: Checkpoint) -> None:
@@ -69,7 +84,7 @@ def _write(file: Any, checkpoint: Checkpoint) -> None:
     file.attrs["architecture"] = json.dumps(checkpoint.architecture.to_dict())
     file.attrs["config"] = json.dumps(checkpoint.config.to_dict())
     file.attrs["label_names"] = json.dumps(checkpoint.label_names)
-    for name in ("updates", "logical_shards", "epoch", "step", "samples"):
+    for name in NUMBERS:
         file.attrs[name] = getattr(checkpoint, name)
     file["normalisation/shift"] = checkpoint.normalisation.shift
     file["normalisation/scale"] = checkpoint.normalisation.scale
@@ -91,31 +106,47 @@ def load_checkpoint(run: str | Path) -> Checkpoint:
     try:
         with h5py.File(path, "r") as file:
             return _read(file)
-    except (OSError, KeyError, ValueError, TypeError, NetworkError, ConfigError) as error:
-        raise CheckpointError(f"{path}: is not a checkpoint that this version reads: {error}") from None
+    except (OSError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, HpcnnError) as error:
+        raise CheckpointError(f"{path}: is not a checkpoint that this version reads: {_one_line(error)}") from None
+
+
+def _one_line(error: Exception) -> str:
+    """HDF5 speaks in several lines, and a KeyError in quotation marks."""
+    return " ".join(str(error.args[0] if isinstance(error, KeyError) and error.args else error).split())
 
 
 def _read(file: Any) -> Checkpoint:
     if int(file.attrs["hpcnn_format"]) != FORMAT:
         raise ValueError(f"format {file.attrs['hpcnn_format']}, not {FORMAT}")
     architecture = Architecture.from_dict(json.loads(file.attrs["architecture"]))
-    numbers = {name: int(file.attrs[name]) for name in ("updates", "logical_shards", "epoch", "step", "samples")}
+    numbers = {name: int(file.attrs[name]) for name in NUMBERS}
+    shift, scale = (_values(file, f"normalisation/{name}", architecture.input_shape[:1]) for name in ("shift", "scale"))
+    label_names = json.loads(file.attrs["label_names"])
+    if len(label_names) != architecture.num_classes:
+        raise ValueError(f"{len(label_names)} label names for {architecture.num_classes} classes")
     return Checkpoint(
         architecture=architecture,
-        weights=_vector(file["weights"], architecture),
-        optimizer={name: _vector(group, architecture) for name, group in file["optimizer"].items()},
-        normalisation=Normalisation(file["normalisation/shift"][:], file["normalisation/scale"][:]),
-        label_names=tuple(json.loads(file.attrs["label_names"])),
+        weights=_vector(file, "weights", architecture),
+        optimizer={name: _vector(file, f"optimizer/{name}", architecture) for name in file["optimizer"]},
+        normalisation=Normalisation(shift, scale),
+        label_names=tuple(label_names),
         config=RunConfig(**json.loads(file.attrs["config"])),
         **numbers,
     )
 
 
-def _vector(group: Any, architecture: Architecture) -> Array:
+def _vector(file: Any, group: str, architecture: Architecture) -> Array:
     vector = np.empty(architecture.size, np.float32)
     for parameter in architecture.parameters:
-        stored = group[parameter.name]
-        if stored.shape != parameter.shape:
-            raise ValueError(f"{parameter.name} is {stored.shape}, the architecture says {parameter.shape}")
-        parameter.view(vector)[...] = stored[...]
+        parameter.view(vector)[...] = _values(file, f"{group}/{parameter.name}", parameter.shape)
     return vector
+
+
+def _values(file: Any, name: str, shape: tuple[int, ...]) -> Array:
+    if name not in file:
+        raise ValueError(f"{name} is missing")
+    stored = file[name]
+    if stored.shape != shape:
+        raise ValueError(f"{name} is {stored.shape}, the architecture says {shape}")
+    values: Array = np.asarray(stored[...], np.float32)
+    return values

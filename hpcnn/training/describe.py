@@ -38,13 +38,26 @@ def start_lines(config: RunConfig, prepared: Prepared, ranks: Sequence[HostFacts
         f"{_count(order.steps_per_epoch, 'step')} an epoch, seed {config.seed}",
         f"optimizer {config.optimizer}, {rate_line(config, prepared.rate)}",
     ]
+    if prepared.test is not None:
+        lines.insert(3, f"test {config.test}: {prepared.test.rows:,} rows; {prepared.test.format.describe()}")
     if config.resume:
         lines.append(f"resumed from {config.resume} after epoch {prepared.epoch}, step {prepared.step}")
-    documented = {network.name: network.history for network in networks()}.get(architecture.name, {})
-    warnings = {facts.threads.warning for facts in ranks} | {rate_warning(config, documented)}
+    warnings = _warnings(config, prepared) | {facts.threads.warning for facts in ranks}
+    return lines + [f"warning: {warning}" for warning in sorted(warnings - {""})]
+
+
+def _warnings(config: RunConfig, prepared: Prepared) -> set[str]:
+    """What is allowed but hardly meant."""
+    documented = {network.name: network.history for network in networks()}.get(prepared.architecture.name, {})
+    warnings = {rate_warning(config, documented)}
     if config.inject:
         warnings.add(f"fault {config.inject} is injected on purpose")
-    return lines + [f"warning: {warning}" for warning in sorted(warnings - {""})]
+    if config.validation_fraction and not prepared.validation_rows_in_all:
+        share, rows = f"{config.validation_fraction:g}", f"{prepared.train.rows:,}"
+        warnings.add(f"--validation-fraction {share} of {rows} rows is less than one row: nothing is validated")
+    if config.resume and prepared.epoch >= config.epochs:
+        warnings.add(f"all {config.epochs} epochs were done before: give --epochs above {prepared.epoch} to go on")
+    return warnings
 
 
 def _count(number: int, noun: str) -> str:

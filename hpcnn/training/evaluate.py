@@ -32,8 +32,11 @@ class Evaluation:
     predicted: NDArray[np.int64]
 
 
+@np.errstate(invalid="ignore")
 def row_losses(logits: Array, labels: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Softmax cross-entropy of each row, in float64, from the exponents' largest (so that none overflows)."""
+    """Softmax cross-entropy of each row, in float64, from the exponents' largest (so that none overflows).
+
+    Of logits that are no numbers the loss is none either."""
     exact = logits.astype(np.float64)
     largest = exact.max(axis=1)
     total = np.log(np.exp(exact - largest[:, None]).sum(axis=1))

@@ -32,6 +32,8 @@ class Trainer:
         self._heartbeat = heartbeat
         self.rows: list[LossRow] = []
         self.epoch, self.step, self.samples = prepared.epoch, prepared.step, prepared.samples
+        self.epoch_step = prepared.epoch_step
+        """Steps done of an epoch that --max-steps cut short, else 0."""
         self.offset, self.clock_error = clock_offset(comm)
         self._x = aligned_empty((0, *prepared.train.input_shape))
 
@@ -74,6 +76,7 @@ class Trainer:
             self.rows.append(row)
             self._check_loss(row)
             self.step += 1
+            self.epoch_step = (self.epoch_step + 1) % prepared.order.steps_per_epoch
             progress.step(row)
             if self._enough():
                 break
@@ -81,7 +84,7 @@ class Trainer:
     def _batches(self) -> Iterator[LocalBatch]:
         """This rank's part of each global batch of the epoch, in one buffer that is filled anew each time."""
         prepared, order = self._prepared, self._prepared.order
-        for step in range(order.steps_per_epoch):
+        for step in range(self.epoch_step, order.steps_per_epoch):
             self._clock.switch("load")
             rows = order.rows(self.epoch, step, prepared.shards)
             x = prepared.train.batch(rows, prepared.normalisation, out=self._buffer(len(rows)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from hpcnn.records.phases import PhaseClock
 from hpcnn.records.run_folder import PREDICTION_COLUMNS
 from hpcnn.training.checkpoint import load_checkpoint
 from hpcnn.training.evaluate import Evaluation, all_rows, evaluate
+from hpcnn.training.process import decide_threads, set_threads
 from hpcnn.wrappers.registry import get_segment_class
 
 
@@ -35,6 +37,7 @@ def predict(
     )  # fmt: skip
     if dataset.input_shape != architecture.input_shape:
         raise DataError(f"{data}: rows are {dataset.input_shape}, the network takes {architecture.input_shape}")
+    set_threads(decide_threads(None, os.environ, Alone()).count, os.environ)
     segment_class = get_segment_class(backend or checkpoint.config.backend)
     gradient = np.zeros_like(checkpoint.weights)
     model = segment_class(architecture.whole, checkpoint.weights, gradient)

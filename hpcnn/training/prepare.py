@@ -33,10 +33,16 @@ from hpcnn.training.learning_rate import LearningRate, learning_rate
 from hpcnn.wrappers.contract import SegmentModel
 from hpcnn.wrappers.registry import get_segment_class
 
+MOST_PIECES = 65_536
+"""Micro-batches of a step, or logical shards of a file: each costs memory and time of its own."""
+
 
 @dataclass(frozen=True)
 class Prepared:
-    """One rank's share of a run. `shards`: the logical shards it owns; `validation_rows`: file rows of each of them."""
+    """One rank's share of a run. `shards`: the logical shards it owns; `validation_rows`: file rows of each of them.
+
+    `epoch`: whole epochs done before, `epoch_step`: steps done of the next one.
+    """
 
     config: RunConfig
     grid: Grid
@@ -57,6 +63,7 @@ class Prepared:
     executor: Executor
     rate: LearningRate
     epoch: int
+    epoch_step: int
     step: int
     samples: int
 
@@ -72,6 +79,7 @@ def prepare(config: RunConfig, comm: Any, clock: PhaseClock) -> Prepared:
     clock.switch("start")
     architecture = attempt(comm, lambda: _architecture(config, train, resumed))
     segment_class = attempt(comm, lambda: get_segment_class(config.backend))
+    attempt(comm, lambda: _same_batches(config, train, resumed))
     vectors = FlatVectors(architecture.whole)
     optimizer = make_optimizer(config, architecture.size)
     attempt(comm, lambda: _start_values(config, architecture, vectors, optimizer, resumed))
@@ -100,6 +108,7 @@ def prepare(config: RunConfig, comm: Any, clock: PhaseClock) -> Prepared:
         executor=executor,
         rate=learning_rate(config, order.steps_per_epoch),
         epoch=resumed.epoch if resumed else 0,
+        epoch_step=resumed.epoch_step if resumed else 0,
         step=resumed.step if resumed else 0,
         samples=resumed.samples if resumed else 0,
     )
@@ -117,6 +126,9 @@ def class_count(dataset: Dataset) -> int:
 def _layout(config: RunConfig, comm: Any) -> tuple[Grid, Program]:
     if config.train is None:
         raise ConfigError("no training rows: give --train FILE.csv")
+    for flag, count in (("--micro-batches", config.micro_batches), ("--logical-shards", config.logical_shards or 1)):
+        if count > MOST_PIECES:
+            raise ConfigError(f"{flag} {count:,} is out of range: it must be at most {MOST_PIECES:,}")
     injected_divisor(config.inject, comm.size)
     grid = parse_grid(config.grid, comm.size)
     return grid, make_program(config.strategy, grid, comm.rank, config.micro_batches)
@@ -146,6 +158,20 @@ def _architecture(config: RunConfig, train: Dataset, resumed: Checkpoint | None)
             f"{_network_line(architecture)}: resume with the same network and data"
         )
     return architecture
+
+
+def _same_batches(config: RunConfig, train: Dataset, resumed: Checkpoint | None) -> None:
+    """In the middle of an epoch, the rows that are left are known only where they are dealt as before."""
+    if resumed is None or resumed.epoch_step == 0:
+        return
+    old = resumed.config
+    mine = (config.global_batch, config.seed, config.validation_fraction, train.logical_shards)
+    if mine != (old.global_batch, old.seed, old.validation_fraction, resumed.logical_shards):
+        raise CheckpointError(
+            f"{config.resume}: ends after step {resumed.epoch_step} of an epoch: resume with its --global-batch "
+            f"{old.global_batch}, --seed {old.seed}, --validation-fraction {old.validation_fraction:g} and "
+            f"--logical-shards {resumed.logical_shards}"
+        )
 
 
 def _network_line(architecture: Architecture) -> str:

@@ -13,13 +13,18 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpcnn.data.agree import attempt
 from hpcnn.errors import ConfigError
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_OPENBLAS_CALLS = tuple(
+    f"{prefix}openblas_set_num_threads{suffix}" for prefix in ("scipy_", "") for suffix in ("64_", "")
+)
+MOST_THREADS = 4096
 
 # <malloc.h>: parameters of mallopt(3).
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
@@ -35,24 +40,33 @@ class Threads:
     warning: str
 
 
-def decide_threads(asked: int | None, environ: MutableMapping[str, str], comm: Any) -> Threads:
-    """Collective. --threads, else OMP_NUM_THREADS, else this rank's part of the cores it may use on its host."""
-    cores = frozenset(os.sched_getaffinity(0))
-    host = socket.gethostname()
+def decide_threads(asked: int | None, environ: Mapping[str, str], comm: Any) -> Threads:
+    """Collective. --threads, else OMP_NUM_THREADS, else this rank's part of the cores it may use on its host.
+
+    Raises ConfigError, on all ranks alike, for an OMP_NUM_THREADS that is no number or a number that no host can serve.
+    """
+    host, cores = socket.gethostname(), frozenset(os.sched_getaffinity(0))
     everyone: list[tuple[str, frozenset[int]]] = comm.allgather((host, cores))
-    sharers = [other for where, other in everyone if where == host and other & cores]
-    count, source = max(1, len(cores) // len(sharers)), "cores / ranks"
+    here = [other for where, other in everyone if where == host]
+    return attempt(comm, lambda: _decide(asked, environ, host, cores, here))
+
+
+def _decide(
+    asked: int | None, environ: Mapping[str, str], host: str, cores: frozenset[int], here: Sequence[frozenset[int]]
+) -> Threads:
+    """`here`: the cores of every rank of this host, whose own are `cores`."""
+    count, source = max(1, len(cores) // sum(1 for other in here if other & cores)), "cores / ranks"
+    variable = environ.get("OMP_NUM_THREADS")
     if asked is not None:
         count, source = asked, "--threads"
-    elif environ.get("OMP_NUM_THREADS"):
-        text = environ["OMP_NUM_THREADS"].split(",")[0]
-        if not text.isdigit() or int(text) < 1:
-            raise ConfigError(
-                f"OMP_NUM_THREADS={environ['OMP_NUM_THREADS']!r} is no number of at least 1: mend it or give --threads"
-            )
+    elif variable:
+        text = variable.split(",")[0].strip()  # a list is one number a level of nesting; the first is ours
+        if not text.isdecimal() or int(text) < 1:
+            raise ConfigError(f"OMP_NUM_THREADS={variable!r} is no number of at least 1: mend it or give --threads")
         count, source = int(text), "OMP_NUM_THREADS"
-    here = [other for where, other in everyone if where == host]
-    available = len(frozenset().union(*here))
+    if count > MOST_THREADS:
+        raise ConfigError(f"{count} threads (from {source}) are out of range: give at most {MOST_THREADS}")
+    available = len(frozenset[int]().union(*here))
     warning = ""
     if count * len(here) > available:
         warning = (
@@ -63,9 +77,15 @@ def decide_threads(asked: int | None, environ: MutableMapping[str, str], comm: A
 
 
 def set_threads(count: int, environ: MutableMapping[str, str]) -> None:
-    """For the libraries that this process has yet to import; torch is told by its own call besides."""
+    """For the libraries that this process has yet to load, and for NumPy's BLAS, which is loaded already."""
     for name in _THREAD_VARIABLES:
         environ[name] = str(count)
+    with open("/proc/self/maps", encoding="utf-8") as stream:
+        paths = {line.split(maxsplit=5)[-1].strip() for line in stream if "openblas" in line}
+    for path in filter(os.path.isfile, paths):
+        library = ctypes.CDLL(path)
+        for call in [name for name in _OPENBLAS_CALLS if hasattr(library, name)][:1]:
+            getattr(library, call)(count)
 
 
 def set_allocator(kind: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from hpcnn.training.layer_costs import measure_layers
 from hpcnn.training.loop import Trainer
 from hpcnn.training.prepare import Prepared, prepare
 from hpcnn.training.process import Threads, decide_threads, set_allocator, set_threads
-from hpcnn.training.progress import step_line
+from hpcnn.training.progress import say, step_line
 from hpcnn.training.summary import summary_lines
 
 LAYER_ROWS = 64
@@ -77,8 +77,6 @@ class Run:
         self.heartbeat = Heartbeat(self.path, comm.rank)
         self.heartbeat.start()
         self.log: list[str] = []
-        self._describe()
-        self.trainer = Trainer(prepared, comm, clock, self.heartbeat)
 
     def _create_folder(self) -> RunFolder | None:
         config, architecture = self.config, self.prepared.architecture
@@ -90,6 +88,8 @@ class Run:
 
     def carry_out(self) -> Path:
         """Train, evaluate, and leave every file."""
+        self._describe()
+        self.trainer = Trainer(self.prepared, self.comm, self.clock, self.heartbeat)
         self.trainer.fit(self._after_epoch)
         tested = self._test()
         self._save_checkpoint()
@@ -119,7 +119,7 @@ class Run:
 
     def _say(self, line: str) -> None:
         self.log.append(line)
-        print(line, flush=True)
+        say(line)
 
     def _after_epoch(self) -> None:
         """Files as they stand at an epoch's end, so that a run that is killed keeps what it had."""
@@ -137,7 +137,7 @@ class Run:
             mine = [one for one in self.trainer.rows if one.epoch == row.epoch]
             loss = float(np.mean([one.train_loss for one in mine]))
             accuracy = float(np.mean([one.train_accuracy for one in mine]))
-            print(f"epoch {row.epoch}: loss {loss:.4f}, accuracy {accuracy:.2%}{validation}", flush=True)
+            say(f"epoch {row.epoch}: loss {loss:.4f}, accuracy {accuracy:.2%}{validation}")
             self._write_tables(times)
 
     def _write_tables(self, times: Sequence[RankTimes]) -> None:
@@ -175,7 +175,8 @@ class Run:
                         label_names=tuple(map(str, range(prepared.architecture.num_classes))),
                         config=self.config,
                         logical_shards=prepared.logical_shards,
-                        epoch=trainer.epoch,
+                        epoch=trainer.epoch - (trainer.epoch_step > 0),
+                        epoch_step=trainer.epoch_step,
                         step=trainer.step,
                         samples=trainer.samples,
                     ),
@@ -225,7 +226,10 @@ class Run:
     def end_badly(self, error: BaseException) -> None:
         """Last words. What all ranks agree on is written into run.json by rank 0; else this rank's heartbeat tells."""
         words = str(error) if isinstance(error, HpcnnError) else f"{type(error).__name__}: {error}"
-        state = "stopped" if isinstance(error, (KeyboardInterrupt, SystemExit)) else "failed"
+        state = "failed"
+        if isinstance(error, (KeyboardInterrupt, BrokenPipeError)):
+            reason = "a closed standard output" if isinstance(error, BrokenPipeError) else str(error) or "Ctrl-C"
+            state, words = "stopped", f"stopped by {reason}"
         self.heartbeat.end(state, words)
         known_to_all = getattr(error, "agreed", False) or self.comm.size == 1
         if self.folder is not None and known_to_all:

@@ -9,7 +9,8 @@ A strategy knows nothing else of a framework, and a wrapper nothing of ranks.
     divisor             rows of the global batch: the loss head divides by it, once, and nothing else ever does
 
 All arrays that cross the contract are NumPy, float32, C-contiguous, rows first: x is (rows, channels, height, width)
-or (rows, units).
+or (rows, units). What is given to a forward, and what it returns, is not written to until its slot is closed; a wrapper
+never writes to an array that it has returned.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class SegmentModel(abc.ABC):
         input_gradient: bool | None = None,
     ) -> None:
         """`weights`, `gradient`: float32[segment.size]. `input_gradient`: whether backward returns the input's gradient
-        (default: unless the segment is the first, whose input is data)."""
+        (default: unless the segment is the first, whose input is data).
+
+        BackendError, naming the layer, where the framework cannot express one."""
         for name, vector in (("weights", weights), ("gradient", gradient)):
             if vector.shape != (segment.size,) or vector.dtype != np.float32 or not vector.flags.c_contiguous:
                 raise ValueError(
@@ -75,17 +78,27 @@ class SegmentModel(abc.ABC):
         self.gradient = gradient
         self.input_gradient = (not segment.is_first) if input_gradient is None else input_gradient
 
+    def check_masks(self, masks: Sequence[Array]) -> None:
+        """For a wrapper's forward."""
+        dropouts = len(self.segment.dropouts)
+        if len(masks) != dropouts:
+            raise ValueError(f"the segment has {dropouts} dropouts, but {len(masks)} masks were given")
+
     @abc.abstractmethod
     def forward(self, slot: int, x: Array, masks: Sequence[Array] = ()) -> Array:
-        """Output of the segment in training, kept open as `slot`; of the last segment, logits."""
+        """Output of the segment in training, kept open as `slot`; of the last segment, logits.
+
+        ValueError where masks are not one a dropout (`check_masks`)."""
 
     @abc.abstractmethod
     def backward(self, slot: int, output_gradient: Array) -> Array | None:
-        """Close `slot`: add to `gradient`, return the input's gradient where wanted."""
+        """Close `slot`: add to `gradient`, return the input's gradient where wanted. KeyError where it is not open."""
 
     @abc.abstractmethod
     def loss_backward(self, slot: int, labels: NDArray[np.int64], divisor: float) -> LossResult:
-        """Close `slot` of the last segment: softmax cross-entropy over `divisor`, and its backward."""
+        """Close `slot` of the last segment: softmax cross-entropy over `divisor`, and its backward. KeyError as above.
+
+        A row counts as classified rightly if its label is the first of its largest logits."""
 
     @abc.abstractmethod
     def infer(self, x: Array) -> Array:

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
+from hpcnn.errors import BackendError
 from hpcnn.network.architecture import Segment
 from hpcnn.network.layers import (
     AveragePool2D,
@@ -77,7 +78,7 @@ class TorchSegment(SegmentModel):
             return lambda x: x
         if isinstance(layer, Dropout):
             return None
-        raise NotImplementedError(f"layer {layer.name!r} of type {type(layer).__name__}")
+        raise BackendError(f"--backend torch cannot build {layer.label}: use another layer or another backend")
 
     def _convolution(self, layer: Conv2D, input_shape: tuple[int, ...]) -> Apply:
         kernel, bias = self._parameters[f"{layer.name}/kernel"], self._parameters[f"{layer.name}/bias"]
@@ -107,6 +108,7 @@ class TorchSegment(SegmentModel):
         return x
 
     def forward(self, slot: int, x: Array, masks: Sequence[Array] = ()) -> Array:
+        self.check_masks(masks)
         source = self._input(x).requires_grad_(self.input_gradient)
         output = self._apply(source, masks)
         self._slots[slot] = (source, output)

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Run a command in the environment that serves a backend: bash env/with.sh BACKEND COMMAND [ARGUMENT…]
+#
+# PATH gets the environment's programs and this clone's hpcnn, PYTHONPATH this clone, so the environment knows no clone
+# and several can share it. Makes nothing: env/create.sh does.
+set -euo pipefail
+# shellcheck source=env/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+[ $# -ge 2 ] || die 2 "usage: bash env/with.sh BACKEND COMMAND [ARGUMENT…]"
+recipe=$(recipe_of "$1")
+shift
+locate_environment "$recipe"
+is_complete || die 1 "the environment '$recipe' isn't made yet ($ENVIRONMENT): run  bash env/create.sh $recipe"
+
+export VIRTUAL_ENV=$ENVIRONMENT PATH=$ENV_DIR/bin:$ENVIRONMENT/bin:$PATH PYTHONPATH=$CLONE
+if [ "$(id -u)" = 0 ]; then # Open MPI refuses to start as root unless told twice
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+command -v "$1" >/dev/null || die 127 "no command '$1' in the environment or on PATH"
+exec "$@"

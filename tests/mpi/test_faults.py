@@ -1,0 +1,94 @@
+"""One rank fails in the middle of training: the job ends within seconds, says who and why first, and nothing is left."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from hpcnn.records.state import read_state
+from tests.mpi.digits import write_digits
+from tests.support.mpi import RankRun, run_ranks
+
+SECONDS_TO_END = 30
+"""From the fault to the end: mpirun takes a second or two; the rest is for a machine that is busy."""
+
+
+def run_faulty(tmp_path: Path, kind: str, ranks: int, rank: int, *flags: str) -> RankRun:
+    csv = write_digits(tmp_path)
+    arguments = ["train", "--train", str(csv), "--out", str(tmp_path / "out"), "--run-id", "run", "--global-batch", "31"]
+    return run_ranks(
+        ranks,
+        ["-m", "tests.mpi.faulty_rank", kind, str(rank), "3", *arguments, "--epochs", "200", "--threads", "1", *flags],
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_a_rank_that_raises_ends_the_job_and_its_words_come_first(tmp_path: Path, ranks: int) -> None:
+    rank = ranks - 1
+    run = run_faulty(tmp_path, "raise", ranks, rank)
+    assert run.returncode != 0
+    assert run.left_behind == ()
+    first = run.stderr.splitlines()[0]
+    assert first.startswith("hpcnn:")
+    assert "RuntimeError: the disk of this node is on fire" in first
+    assert f"rank {rank} " in first
+    assert run.stderr.count("hpcnn: ") == 1
+    state = read_state(tmp_path / "out" / "run")
+    assert state.state == "failed"
+    assert "on fire" in state.words
+    assert state.rank == (None if ranks == 1 else rank)
+    failed_at = json.loads((tmp_path / "out" / "run" / "ranks" / f"r{rank}.json").read_text())["time"]
+    assert time.time() - failed_at < SECONDS_TO_END
+
+
+def test_a_rank_that_is_killed_ends_the_job_and_counts_as_died(tmp_path: Path) -> None:
+    run = run_faulty(tmp_path, "SIGKILL", 3, 1)
+    assert run.returncode != 0
+    assert run.left_behind == ()
+    folder = tmp_path / "out" / "run"
+    # The files say running; whoever reads them once the beats are old sees that it died, and where.
+    state = read_state(folder, now=time.time() + 60)
+    assert state.state == "died"
+    assert "last seen: rank" in state.words
+    assert "step" in state.words
+    assert list(folder.glob("*.tmp")) == []
+
+
+def test_a_loss_that_is_no_number_ends_all_ranks_with_one_line(tmp_path: Path) -> None:
+    csv = write_digits(tmp_path)
+    run = run_ranks(
+        3,
+        ["-m", "hpcnn", "train", "--train", str(csv), "--out", str(tmp_path / "out"), "--run-id", "run"]
+        + ["--optimizer", "sgd", "--learning-rate", "1e6", "--epochs", "20", "--threads", "1"],
+        timeout=120,
+    )
+    assert run.returncode != 0
+    said = [line for line in run.stderr.splitlines() if line.startswith("hpcnn: ")]
+    assert len(said) == 1
+    assert "the loss is" in said[0]
+    assert "--learning-rate" in said[0]
+    assert "Traceback" not in run.stderr
+    state = read_state(tmp_path / "out" / "run")
+    assert state.state == "failed"
+    assert "the loss is" in state.words
+
+
+def test_a_full_disk_ends_the_run_with_one_line_and_no_half_file(tmp_path: Path, small_disk: Path) -> None:
+    csv = write_digits(tmp_path)
+    run = run_ranks(
+        2,
+        ["-m", "hpcnn", "train", "--train", str(csv), "--out", str(small_disk), "--run-id", "run"]
+        + ["--epochs", "1", "--threads", "1"],
+        timeout=120,
+    )
+    assert run.returncode != 0
+    assert run.left_behind == ()
+    first = run.stderr.splitlines()[0]
+    assert "cannot be written" in first
+    assert "Traceback" not in run.stderr
+    assert not (small_disk / "run" / "checkpoint.h5").exists()
+    assert list((small_disk / "run").glob(".*.tmp")) == []

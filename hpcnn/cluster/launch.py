@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hpcnn.data.agree import attempt
 from hpcnn.errors import LaunchError
 
 SECONDS_TO_SPEAK = 2.0
@@ -96,9 +97,9 @@ def open_world(environ: Mapping[str, str], strategy: str) -> Any:
     """
     comm = load_mpi().COMM_WORLD.Clone()
     try:
-        check_size(environ, comm.size, strategy)
+        # Variables may differ between hosts: if one rank refuses, all do.
+        attempt(comm, lambda: check_size(environ, comm.size, strategy))
     except LaunchError as error:
-        error.agreed = True
         together = launched_together(environ)
         if comm.size == 1 and together and together.rank != 0:
             time.sleep(SECONDS_TO_SPEAK)  # they share no communicator: the launcher's first process gets time to speak

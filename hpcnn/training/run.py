@@ -207,7 +207,7 @@ class Run:
                 if tested is None
                 else {"rows": tested.rows, "loss": tested.loss, "accuracy": tested.accuracy},
             )
-            for line in summary_lines(self.trainer.rows, times, tested):
+            for line in summary_lines(self.trainer.rows, times, tested, self.prepared.samples):
                 print(line)
             print(f"results: {self.path}", flush=True)
         self.heartbeat.end("completed")

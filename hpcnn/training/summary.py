@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import pairwise
 
 from hpcnn.records.phases import PHASES
 from hpcnn.records.run_folder import LossRow, RankTimes
 from hpcnn.training.evaluate import Evaluation
 
 
-def summary_lines(rows: Sequence[LossRow], times: Sequence[RankTimes], tested: Evaluation | None) -> list[str]:
-    """Lines for a terminal: seconds per phase and rank, rows a second over the epochs, the test file's figures."""
+def summary_lines(
+    rows: Sequence[LossRow], times: Sequence[RankTimes], tested: Evaluation | None, samples_before: int = 0
+) -> list[str]:
+    """Lines for a terminal: seconds per phase and rank, rows a second over the epochs, the test file's figures.
+
+    `samples_before`: rows that were trained before the first of `rows`, by the run that this one resumed.
+    """
     lines = ["", "seconds   " + "".join(f"{phase:>12}" for phase in PHASES if phase != "start") + f"{'start':>12}"]
     for one in times:
         seconds: dict[str, float] = defaultdict(float)
@@ -22,9 +26,7 @@ def summary_lines(rows: Sequence[LossRow], times: Sequence[RankTimes], tested: E
         lines.append(f"rank {one.rank:<5}" + "".join(f"{value:12.2f}" for value in shown))
     training = training_seconds(times)
     if rows and training:
-        first = rows[0]
-        samples = sum(after.samples - before.samples for before, after in pairwise(rows))
-        samples += first.samples if first.step == 0 else 0
+        samples = rows[-1].samples - samples_before
         lines.append(f"{samples / training:,.0f} training rows a second")
     if tested is not None:
         labelled = tested.loss is not None and tested.accuracy is not None

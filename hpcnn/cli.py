@@ -23,7 +23,10 @@ Verb = Callable[[argparse.Namespace], int]
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are ours: one line, said once across ranks."""
+    """An argument parser that takes no shortened flags and whose errors are ours: one line, said once across ranks."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}; see `{self.prog} --help`")
@@ -90,7 +93,6 @@ def _sigterm_stops() -> Iterator[None]:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="hpcnn",
-        allow_abbrev=False,
         description="Train one convolutional network in parallel and find out what the parallelism did.",
     )
     parser.add_argument("--version", action="version", version=f"hpcnn {__version__}")

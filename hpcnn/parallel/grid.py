@@ -39,13 +39,15 @@ def parse_grid(text: str | None, size: int) -> Grid:
     """
     if text is None:
         return Grid(dp=size)
-    parts = {"dp": 1, "pp": 1, "tp": 1}
+    parts: dict[str, int] = {}
     for item in text.split(","):
         name, _, number = item.strip().partition("=")
-        if name not in parts or not number.isdigit() or int(number) < 1:
+        if name not in ("dp", "pp", "tp") or not number.isdecimal() or int(number) < 1:
             raise ConfigError(f"--grid {text!r}: {item.strip()!r} is not dp=N, pp=N or tp=N with N of at least 1")
+        if name in parts:
+            raise ConfigError(f"--grid {text!r}: {name} is given twice, leave one out")
         parts[name] = int(number)
-    grid = Grid(**parts)
+    grid = Grid(**{"dp": 1, **parts})
     if grid.size != size:
         raise LaunchError(f"--grid {grid} needs {grid.size} ranks, but {size} were started: use mpirun -np {grid.size}")
     return grid

@@ -7,14 +7,20 @@ small.
 
 from __future__ import annotations
 
-from hpcnn.errors import LaunchError
+from hpcnn.config import FAULTS
+from hpcnn.errors import ConfigError, LaunchError
 from hpcnn.parallel.executor import Divisor, LocalBatch, global_rows
 
 
 def injected_divisor(fault: str | None, ranks: int) -> Divisor:
-    """The loss head's divisor with `fault` in it, None for the right one. LaunchError where it changes nothing."""
+    """The loss head's divisor with `fault` in it, None for the right one.
+
+    Raises LaunchError where it would change nothing, ConfigError for an unknown fault.
+    """
     if fault is None:
         return global_rows
+    if fault not in FAULTS:
+        raise ConfigError(f"--inject {fault!r} is unknown: choose from {', '.join(FAULTS)}")
     if ranks == 1:
         raise LaunchError(f"--inject {fault} does nothing in one process: start at least two ranks")
     if fault == "sum-without-mean":

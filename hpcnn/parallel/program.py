@@ -27,7 +27,8 @@ class Kind(StrEnum):
 
 
 _ON_MICRO_BATCH = (Kind.FORWARD, Kind.LOSS, Kind.BACKWARD)
-_TEXT = re.compile(r"([A-Z])(\d+)(?:\.(\d+))?")
+_NUMBER = r"(0|[1-9][0-9]{0,8})"
+_TEXT = re.compile(rf"([A-Z]){_NUMBER}(?:\.{_NUMBER})?")
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ class TorchSegment(SegmentModel):
             self._parameters[parameter.name] = leaf
         shapes = (segment.input_shape, *segment.shapes)
         self._steps = [self._build(layer, shapes[place]) for place, layer in enumerate(segment.layers)]
+        self._make_relus_cheap(segment.layers)
         self._slots: dict[int, tuple[Tensor, Tensor]] = {}
 
     def _build(self, layer: Layer, input_shape: tuple[int, ...]) -> Apply | None:
@@ -79,6 +80,21 @@ class TorchSegment(SegmentModel):
         if isinstance(layer, Dropout):
             return None
         raise BackendError(f"--backend torch cannot build {layer.label}: use another layer or another backend")
+
+    def _make_relus_cheap(self, layers: Sequence[Layer]) -> None:
+        """The same bits with less memory to go through.
+
+        A ReLU before a max pool is done after it, on fewer elements: the largest is the same, and so is the gradient,
+        to the first maximum where that is above 0 and to none where it is not. Behind a convolution, a dense layer or
+        such a pool, whose backward does not need its output, a ReLU is done in place.
+        """
+        steps = self._steps
+        for place in range(1, len(layers)):
+            before, layer = layers[place - 1], layers[place]
+            if isinstance(layer, ReLU) and isinstance(before, Conv2D | Dense):
+                steps[place] = F.relu_
+            if isinstance(layer, MaxPool2D) and isinstance(before, ReLU):
+                steps[place - 1 : place + 1] = steps[place], F.relu_
 
     def _convolution(self, layer: Conv2D, input_shape: tuple[int, ...]) -> Apply:
         kernel, bias = self._parameters[f"{layer.name}/kernel"], self._parameters[f"{layer.name}/bias"]

@@ -1,0 +1,100 @@
+"""How the command ends before its time: a reader that has gone, Ctrl-C, SIGTERM; quietly, its files in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hpcnn.records.state import read_state
+from tests.mpi.digits import write_digits
+from tests.support.mpi import REPOSITORY, SETTINGS, end_session, mpirun, run_session
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_digits(tmp_path_factory.mktemp("digits"), 60)
+
+
+def with_closed_output(*arguments: object) -> tuple[int, str]:
+    """Status and standard error of `hpcnn arguments... | reader` whose reader has gone."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        run = subprocess.run(
+            [sys.executable, "-m", "hpcnn", *map(str, arguments)],
+            stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+            cwd=REPOSITORY, env={**os.environ, **SETTINGS, "PYTHONUNBUFFERED": ""},
+        )  # fmt: skip
+    finally:
+        os.close(writing)
+    return run.returncode, run.stderr
+
+
+@pytest.mark.parametrize("arguments", [["networks"], ["--help"], ["train", "--help"], ["--version"]])
+def test_a_reader_that_has_gone_ends_the_command_in_silence(arguments: list[str]) -> None:
+    assert with_closed_output(*arguments) == (1, "")
+
+
+def test_a_training_whose_reader_has_gone_stops_and_its_files_say_so(digits: Path, tmp_path: Path) -> None:
+    status, said = with_closed_output("train", "--train", digits, "--out", tmp_path / "out", "--run-id", "run")
+    assert (status, said) == (1, "")
+    state = read_state(tmp_path / "out" / "run")
+    assert (state.state, state.words) == ("stopped", "stopped by a closed standard output")
+
+
+def test_without_any_standard_output_the_command_still_works(tmp_path: Path) -> None:
+    run = run_session(["sh", "-c", f'exec "{sys.executable}" -m hpcnn networks >&-'])
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def signalled(folder: Path, digits: Path, number: signal.Signals, ranks: int) -> tuple[int, str]:
+    """Status and standard error of a training whose process, or mpirun, got a signal in its third epoch or later."""
+    arguments = ["-m", "hpcnn", "train", "--train", str(digits), "--epochs", "10000", "--threads", "1"]
+    arguments += ["--out", str(folder), "--run-id", "run"]
+    command = [sys.executable, *arguments] if ranks == 1 else list(mpirun(ranks, arguments))
+    process = subprocess.Popen(
+        command, cwd=REPOSITORY, env={**os.environ, **SETTINGS}, start_new_session=True, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("epoch 2:"):
+                break
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+        return process.returncode, said
+    finally:
+        end_session(process)
+
+
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+def test_a_signal_stops_a_training_with_one_line_and_its_files_say_so(
+    digits: Path, tmp_path: Path, number: signal.Signals, name: str
+) -> None:
+    status, said = signalled(tmp_path, digits, number, 1)
+    assert status == 128 + number
+    assert said == f"hpcnn: stopped by {name}\n"
+    state = read_state(tmp_path / "run")
+    assert (state.state, state.words) == ("stopped", f"stopped by {name}")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["end"]
+    assert list((tmp_path / "run").rglob("*.tmp")) == []
+    assert (tmp_path / "run" / "loss.csv").exists()
+
+
+def test_ctrl_c_under_mpirun_stops_all_ranks_and_their_files_say_so(digits: Path, tmp_path: Path) -> None:
+    status, said = signalled(tmp_path, digits, signal.SIGINT, 2)
+    assert status != 0
+    assert "Traceback" not in said
+    # Either rank may be inside MPI when mpirun ends it, and is then found by its old heartbeat.
+    state = read_state(tmp_path / "run", now=time.time() + 60)
+    assert state.state in ("stopped", "died")
+    assert "rank" in state.words
+    assert list((tmp_path / "run").rglob("*.tmp")) == []

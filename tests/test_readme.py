@@ -1,0 +1,65 @@
+"""Every command of the README is run by a test, as it stands there; figures come from files under results/."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.mpi import REPOSITORY, run_session
+
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+
+# Run elsewhere, and where; each of those tests takes its command from this table.
+ELSEWHERE = {
+    "bash env/demo.sh": "tests/env/test_demo.py",
+    "bash env/test.sh": ".ci/run",
+    "source env/site.sh": "tests/slurm/test_data_parallel.py",
+    "sbatch jobs/data_parallel.slurm": "tests/slurm/test_data_parallel.py",
+    "sbatch --nodes=4 --ntasks-per-node=1 jobs/data_parallel.slurm --epochs 20": "tests/slurm/test_data_parallel.py",
+}
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line.strip()]
+
+
+def test_the_readme_has_commands_and_each_that_runs_elsewhere_is_there() -> None:
+    assert len(commands()) > 10
+    for command, place in ELSEWHERE.items():
+        assert command in commands()
+        words = command.removeprefix("bash ").split(" ")
+        text = (REPOSITORY / place).read_text(encoding="utf-8")
+        assert words[0 if words[0] != "sbatch" else -1] in text or "jobs/data_parallel.slurm" in text
+
+
+@pytest.mark.slow
+def test_the_readmes_commands_run_in_order_as_they_stand(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    shutil.copytree(
+        REPOSITORY, clone, ignore=shutil.ignore_patterns(".git", "__pycache__", "results", ".hypothesis", "*_cache")
+    )
+    for command in commands():
+        if command in ELSEWHERE:
+            continue
+        run = run_session(["bash", "-c", f"cd {shlex.quote(str(clone))} && {command}"], timeout=300)
+        assert run.returncode == 0, f"{command}\n{run.stdout}\n{run.stderr}"
+        assert run.left_behind == ()
+    assert {path.name for path in (clone / "results").iterdir()} == {"alone", "pair", "longer", "documented", "small"}
+    assert len((clone / "predictions.csv").read_text().splitlines()) == 1001
+
+
+def test_files_and_folders_that_the_readme_names_exist() -> None:
+    names = re.findall(r"`((?:env|jobs|data|results|tests)/[\w./-]+)`", README)
+    missing = [name for name in names if not (REPOSITORY / name).exists() and "<run>" not in name]
+    assert missing == []
+
+
+def test_the_toml_example_is_the_shipped_file() -> None:
+    (example,) = re.findall(r"^```toml\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    shipped = (REPOSITORY / "jobs" / "small_network.toml").read_text(encoding="utf-8")
+    assert example in shipped

@@ -1,0 +1,64 @@
+"""The committed reference results are whole, were made by jobs/reference.sh's settings, and show what the README says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcnn.studies.reading import read_run
+from tests.support.mpi import REPOSITORY
+
+REFERENCE = REPOSITORY / "results" / "reference"
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+
+
+def manifest(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((REFERENCE / name / "run.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_ten_epochs_of_adam_reach_97_percent_on_the_test_rows_in_the_mean_of_three_seeds() -> None:
+    runs = [manifest(f"accuracy-seed-{seed}") for seed in (1, 2, 3)]
+    for seed, run in enumerate(runs, start=1):
+        config = run["config"]
+        assert run["state"] == "completed"
+        assert (config["seed"], config["optimizer"], config["learning_rate"]) == (seed, "adam", 1e-3)
+        assert (config["global_batch"], config["epochs"], run["epochs"]) == (50, 10, 10)
+        assert (run["training_rows"], run["test"]["rows"]) == (6000, 1000)
+        predicted = [line.split(",")[1] for line in lines(REFERENCE / run["run"] / "predictions.csv")[1:]]
+        labels = [line.rpartition(",")[2] for line in lines(REPOSITORY / "data" / "test.csv")[1:]]
+        right = sum(one == other for one, other in zip(predicted, labels, strict=True))
+        assert run["test"]["accuracy"] == pytest.approx(right / 1000)
+    assert sum(run["test"]["accuracy"] for run in runs) / 3 >= 0.97
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def test_four_ranks_and_one_process_are_whole_runs_with_a_verdict() -> None:
+    for name, ranks in (("four-ranks", 4), ("one-process", 1)):
+        run = read_run(REFERENCE / name)
+        assert run.ranks == ranks
+        assert run.config["epochs"] == 3
+    verdict = json.loads((REFERENCE / "verdict.json").read_text(encoding="utf-8"))
+    assert '"float noise"' in json.dumps(verdict)
+
+
+def test_the_readmes_layer_table_is_that_of_the_reference_run() -> None:
+    table = lines(REFERENCE / "one-process" / "layers.csv")[1:]
+    for row in table:
+        layer, parameters, gradient_bytes, flops, forward, backward = row.split(",")
+        shown = (
+            f"| {layer} | {int(parameters):,} | {int(gradient_bytes):,} | {int(flops) / 1e6:.1f} | "
+            f"{float(forward) * 1e3:.2f} | {float(backward) * 1e3:.2f} |"
+        )
+        assert shown in README
+
+
+def test_the_readme_shows_the_reference_picture() -> None:
+    assert "results/reference/first_run.png" in README
+    assert (REFERENCE / "first_run.png").read_bytes().startswith(b"\x89PNG")

@@ -40,9 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(error)
     except KeyboardInterrupt as stop:
         return _stopped(stop)
-    except BrokenPipeError:
-        # Whoever read has seen enough: no words, and none when Python flushes at its end.
+    except OSError as error:
+        # Standard output is closed (whoever read has seen enough: no words) or full; nothing to flush at Python's end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            print(f"hpcnn: {error.filename or 'standard output'}: {error.strerror or error}", file=sys.stderr, flush=True)
         return 1
 
 
@@ -50,10 +52,23 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         options = _parser().parse_args(arguments)
         verb: Verb = options.verb
+        if verb is not _train:
+            _check_alone()
         return verb(options)
     finally:
         if sys.stdout is not None:
             sys.stdout.flush()
+
+
+def _check_alone() -> None:
+    """Only `train` is for many ranks. SLURM_NTASKS alone may be that of the job script which calls this verb."""
+    from hpcnn.cluster.launch import promised_size
+
+    promise = promised_size({name: text for name, text in os.environ.items() if name != "SLURM_NTASKS"})
+    if promise is not None and promise[0] > 1:
+        raise LaunchError(
+            f"{promise[1]} says that {promise[0]} processes run: start this one alone, without a launcher"
+        )
 
 
 def _refuse(error: HpcnnError) -> int:

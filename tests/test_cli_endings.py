@@ -14,7 +14,7 @@ import pytest
 
 from hpcnn.records.state import read_state
 from tests.mpi.digits import write_digits
-from tests.support.mpi import REPOSITORY, SETTINGS, end_session, mpirun, run_session
+from tests.support.mpi import REPOSITORY, SETTINGS, end_session, mpirun, run_ranks, run_session
 
 
 @pytest.fixture(scope="module")
@@ -98,3 +98,24 @@ def test_ctrl_c_under_mpirun_stops_all_ranks_and_their_files_say_so(digits: Path
     assert state.state in ("stopped", "died")
     assert "rank" in state.words
     assert list((tmp_path / "run").rglob("*.tmp")) == []
+
+
+def test_a_full_standard_output_is_one_line() -> None:
+    run = run_session(["bash", "-c", '"$0" -m hpcnn networks > /dev/full', sys.executable], env=SETTINGS)
+    assert run.returncode == 1
+    assert run.stderr == "hpcnn: standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize("verb", [["predict", "r", "--data", "d", "--out", "o"], ["compare", "a", "b"], ["networks"]])
+def test_verbs_for_one_process_refuse_to_run_several_times(verb: list[str]) -> None:
+    run = run_ranks(2, ["-m", "hpcnn", *verb])
+    assert run.returncode != 0
+    said = [line for line in run.stderr.splitlines() if line.startswith("hpcnn: ")]
+    assert len(said) == 1
+    assert "OMPI_COMM_WORLD_SIZE says that 2 processes run" in said[0]
+    assert run.stdout == ""
+
+
+def test_a_verb_for_one_process_runs_in_a_job_script_of_many_tasks() -> None:
+    run = run_session([sys.executable, "-m", "hpcnn", "backends"], env={**SETTINGS, "SLURM_NTASKS": "4"})
+    assert run.returncode == 0

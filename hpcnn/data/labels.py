@@ -26,12 +26,12 @@ def find_label_column(
     """The label's column from 0, or None for a file without labels.
 
     wanted: auto, first, last, none, a name of the header, or a column from 0. names: of the header, empty without one.
-    lines: some rows, without LF. features: their number where the input shape is known. Raises `DataError` where it
-    can't be told.
+    lines: some rows, without LF. features: their number where the input shape is known; as many columns leave none for
+    a label, wherever it is in other files. Raises `DataError` where it can't be told.
     """
     if wanted == "auto":
         return _detected(path, columns, names, lines, features)
-    if wanted == "none":
+    if wanted == "none" or columns == features:
         return None
     if wanted in ("first", "last"):
         return 0 if wanted == "first" else columns - 1
@@ -73,10 +73,11 @@ def _has_label(path: Path, columns: int, features: int | None) -> bool:
     if bare and labelled:
         raise data_error(path, f"{columns} columns make an image with a label and one without; {REMEDY}")
     if not bare and not labelled:
-        wanted = f"{features} features" if features is not None else "a square image of 1 or 3 channels"
-        raise data_error(
-            path, f"{columns} columns are not {wanted}, with or without a label; {REMEDY}, and --input-shape if needed"
-        )
+        if features is not None:
+            problem = f"{columns} columns, but the network takes {features} features, with or without a label"
+            raise data_error(path, f"{problem}; give rows of the images that it was made for")
+        problem = f"{columns} columns are not a square image of 1 or 3 channels, with or without a label"
+        raise data_error(path, f"{problem}; {REMEDY}, and --input-shape if needed")
     return labelled
 
 

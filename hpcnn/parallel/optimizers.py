@@ -24,8 +24,8 @@ from hpcnn.errors import CheckpointError
 
 Array = NDArray[np.float32]
 
-BLOCK = 16384
-"""Elements of a block: 64 KiB a vector, five vectors fit a core's second-level cache."""
+BLOCK = 32768
+"""Elements of a block: 128 KiB a vector, five vectors fit a second-level cache of 1 MiB."""
 
 EPSILON = 1e-8
 

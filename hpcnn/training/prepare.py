@@ -143,9 +143,11 @@ def _load(config: RunConfig, comm: Any, resumed: Checkpoint | None) -> tuple[Dat
     )  # fmt: skip
     if config.test is None:
         return train, None
+    # Where the flag says which column: the same one, or none. A name may be unknown to a test file without a header.
+    label_column = "auto" if config.label_column == "auto" else str(train.format.label_column)
     test = load_dataset(
         config.test, comm=comm, classes=train.classes, input_shape=train.input_shape, header=config.header,
-        label_column=config.label_column, spare_ranks=True,
+        label_column=label_column, spare_ranks=True,
     )  # fmt: skip
     return train, test
 

@@ -124,7 +124,7 @@ def test_a_known_number_of_features_tells_whether_there_is_a_label(tmp_path: Pat
     four = csv_bytes([[0, 2, 3, 4], [0, 2, 3, 5]])
     assert detected(tmp_path, four, features=4).label_column is None
     assert detected(tmp_path, four, features=3).label_column == 3
-    with pytest.raises(DataError, match="4 columns are not 12 features, with or without a label"):
+    with pytest.raises(DataError, match="4 columns, but the network takes 12 features, with or without a label"):
         detected(tmp_path, four, features=12)
 
 

@@ -1,4 +1,4 @@
-"""`hpcnn` with a fault on one rank at one step: raises, kills itself or stops, as a rank's own code, host or kernel may.
+"""`hpcnn` with a fault on one rank at one step: it raises or is killed, as its own code, host or kernel may do.
 
 Usage: faulty_rank.py KIND RANK STEP hpcnn's own arguments. Only the moment is arranged; what happens then is real.
 """

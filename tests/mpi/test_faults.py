@@ -1,4 +1,4 @@
-"""One rank fails in the middle of training: the job ends within seconds, says who and why first, and nothing is left."""
+"""One rank fails in the middle of training: the job ends within seconds, says who and why first, leaves nothing."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SECONDS_TO_END = 30
 """From the fault to the end: mpirun takes a second or two; the rest is for a machine that is busy."""
 
 
+def train(csv: Path, out: Path) -> list[str]:
+    return ["-m", "hpcnn", "train", "--train", str(csv), "--out", str(out), "--run-id", "run", "--threads", "1"]
+
+
 def run_faulty(tmp_path: Path, kind: str, ranks: int, rank: int, *flags: str) -> RankRun:
     csv = write_digits(tmp_path)
-    arguments = ["train", "--train", str(csv), "--out", str(tmp_path / "out"), "--run-id", "run", "--global-batch", "31"]
-    return run_ranks(
-        ranks,
-        ["-m", "tests.mpi.faulty_rank", kind, str(rank), "3", *arguments, "--epochs", "200", "--threads", "1", *flags],
-        timeout=120,
-    )
+    arguments = [*train(csv, tmp_path / "out")[2:], "--global-batch", "31", "--epochs", "200", *flags]
+    return run_ranks(ranks, ["-m", "tests.mpi.faulty_rank", kind, str(rank), "3", *arguments], timeout=120)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
@@ -62,8 +62,7 @@ def test_a_loss_that_is_no_number_ends_all_ranks_with_one_line(tmp_path: Path) -
     csv = write_digits(tmp_path)
     run = run_ranks(
         3,
-        ["-m", "hpcnn", "train", "--train", str(csv), "--out", str(tmp_path / "out"), "--run-id", "run"]
-        + ["--optimizer", "sgd", "--learning-rate", "1e6", "--epochs", "20", "--threads", "1"],
+        [*train(csv, tmp_path / "out"), "--optimizer", "sgd", "--learning-rate", "1e6", "--epochs", "20"],
         timeout=120,
     )
     assert run.returncode != 0
@@ -81,8 +80,7 @@ def test_a_full_disk_ends_the_run_with_one_line_and_no_half_file(tmp_path: Path,
     csv = write_digits(tmp_path)
     run = run_ranks(
         2,
-        ["-m", "hpcnn", "train", "--train", str(csv), "--out", str(small_disk), "--run-id", "run"]
-        + ["--epochs", "1", "--threads", "1"],
+        [*train(csv, small_disk), "--epochs", "1"],
         timeout=120,
     )
     assert run.returncode != 0

@@ -27,8 +27,8 @@ STEP_0 = 1e-5
 # Five updates of rate 0.05 carry the gradients' error on; Nesterov's momentum adds up at most 1/(1 - 0.9) = 10 of them.
 # Measured against the update (weights after five steps less the start), as rule 2's step-5 figure is.
 STEP_5 = 1e-4
-# Later steps amplify rounding: a unit at a relu's or a pool's edge changes sides. Loss is a mean over 31 rows; the curves
-# of 14 steps are held to 1e-3, which one row out of 31 that is classified otherwise would exceed many times.
+# Later steps amplify rounding: a unit at a relu's or a pool's edge changes sides. Loss is a mean over 31 rows; the
+# curves of 14 steps are held to 1e-3, which one row out of 31 that is classified otherwise would exceed many times.
 CURVE = 1e-3
 
 

@@ -177,15 +177,16 @@ def test_more_classes_than_labels_are_heads_that_are_never_right(train: Train, f
     assert manifest(folder)["test"]["accuracy"] > 0.2
 
 
+@pytest.mark.parametrize("label_column", ["auto", "last", "label", "784"])
 def test_a_test_file_without_labels_is_predicted_and_not_judged(
-    worlds: Worlds, files: Path, train: Train, tmp_path: Path
+    worlds: Worlds, files: Path, train: Train, tmp_path: Path, label_column: str
 ) -> None:
     unlabelled = tmp_path / "unlabelled.csv"
     lines = (files / "test.csv").read_text(encoding="utf-8").splitlines()
     unlabelled.write_text("\n".join(line.rpartition(",")[0] for line in lines) + "\n", encoding="utf-8")
     outcome = worlds.of(1).train(
         "--train", files / "train.csv", "--network", files / "little.toml", "--global-batch", 31, "--epochs", 1,
-        "--test", unlabelled, "--out", tmp_path, "--run-id", "run",
+        "--test", unlabelled, "--out", tmp_path, "--run-id", "run", "--label-column", label_column,
     )  # fmt: skip
     assert f"test {unlabelled}: 61 rows; a header, 784 features, no label" in outcome.stdout
     assert "test: 61 rows, no labels" in outcome.stdout

@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Standard output is closed (whoever read has seen enough: no words) or full; nothing to flush at Python's end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
-            print(f"hpcnn: {error.filename or 'standard output'}: {error.strerror or error}", file=sys.stderr, flush=True)
+            where = error.filename or "standard output"
+            print(f"hpcnn: {where}: {error.strerror or error}", file=sys.stderr, flush=True)
         return 1
 
 

@@ -6,7 +6,7 @@ the loss head alone. A rank (or micro-batch) without rows contributes zeros and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcnn.data.dataset import aligned_empty
+from hpcnn.errors import ConfigError
 from hpcnn.network.architecture import Segment
 from hpcnn.parallel.optimizers import Optimizer, gradient_norm
 from hpcnn.parallel.program import Kind, Operation, Program
@@ -68,7 +69,10 @@ class StepResult:
 
 
 class Executor:
-    """One rank's program over its one segment. `divisor` is `global_rows`, but for injected faults."""
+    """One rank's program over its one segment. `divisor` is `global_rows`, but for injected faults.
+
+    Raises ConfigError where the program has an operation that no method here carries out.
+    """
 
     def __init__(
         self,
@@ -97,6 +101,7 @@ class Executor:
         self._handlers = {
             Kind.FORWARD: self._forward, Kind.LOSS: self._loss, Kind.REDUCE: self._reduce, Kind.UPDATE: self._update,
         }  # fmt: skip
+        _refuse_what_none_carries_out(program, self._handlers)
 
     def step(self, batch: LocalBatch, rate: float) -> StepResult:
         """One update from `batch` at learning rate `rate`."""
@@ -146,3 +151,13 @@ class Executor:
         if operation.micro_batch is None:
             raise ValueError(f"{operation} has no micro-batch")
         return operation.micro_batch
+
+
+def _refuse_what_none_carries_out(program: Program, kinds: Iterable[Kind]) -> None:
+    known = {kind: kind.name.lower() for kind in kinds}
+    for operation in program:
+        if operation.kind not in known:
+            raise ConfigError(
+                f"the program's {operation} is a {operation.kind.name.lower()}, but a rank carries out "
+                f"{', '.join(known.values())}: use another --strategy"
+            )

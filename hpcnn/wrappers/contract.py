@@ -88,7 +88,8 @@ class SegmentModel(abc.ABC):
     def forward(self, slot: int, x: Array, masks: Sequence[Array] = ()) -> Array:
         """Output of the segment in training, kept open as `slot`; of the last segment, logits.
 
-        ValueError where masks are not one a dropout (`check_masks`)."""
+        ValueError where `slot` is open already, which stays as it is, and where masks are not one a dropout
+        (`check_masks`)."""
 
     @abc.abstractmethod
     def backward(self, slot: int, output_gradient: Array) -> Array | None:

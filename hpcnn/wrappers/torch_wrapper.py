@@ -124,6 +124,8 @@ class TorchSegment(SegmentModel):
         return x
 
     def forward(self, slot: int, x: Array, masks: Sequence[Array] = ()) -> Array:
+        if slot in self._slots:
+            raise ValueError(f"slot {slot} is open already: close it before another forward")
         self.check_masks(masks)
         source = self._input(x).requires_grad_(self.input_gradient)
         output = self._apply(source, masks)

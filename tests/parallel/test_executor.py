@@ -3,41 +3,37 @@
 from __future__ import annotations
 
 import math
-import sys
-from types import SimpleNamespace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hpcnn.parallel.executor import STATISTICS, FlatVectors
+from hpcnn.errors import ConfigError
+from hpcnn.network import Architecture, Dense, Flatten, Softmax
+from hpcnn.parallel.executor import STATISTICS, FlatVectors, LocalBatch
 from hpcnn.parallel.grid import Grid
-from hpcnn.parallel.inject import injected_divisor
 from hpcnn.parallel.program import Kind, Operation, program_text
 from hpcnn.parallel.strategies import make_program
-from tests.parallel.ledger import NETWORK, Rank, joined, whole_rows
+from tests.parallel.recorder import (
+    NETWORK,
+    START,
+    Rank,
+    Step,
+    assert_is_the_sum_over,
+    batch_of,
+    parts_of,
+    step_on_rank,
+)
+from tests.support.pool import on_ranks, results
 
-Array = Any
-
-
-class OtherRanks:
-    """A communicator whose Allreduce adds what other ranks have sent, and keeps what this one sends."""
-
-    def __init__(self, *messages: Array) -> None:
-        self.messages, self.sent = messages, []
-
-    def Allreduce(self, sendbuf: Any, recvbuf: Array, op: Any) -> None:
-        assert (sendbuf, op) == ("in place", "sum")
-        self.sent.append(recvbuf.copy())
-        for message in self.messages:
-            recvbuf += message
+SUM = 1e-6
+"""Relative: float32 squares of 15 numbers, each of 16 roundings at most 2**-24, and the root halves it: 5e-7."""
 
 
-@pytest.fixture(autouse=True)
-def _mpi_without_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the executor takes from mpi4py, so that no MPI starts in the tests' process."""
-    constants = SimpleNamespace(IN_PLACE="in place", SUM="sum")
-    monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=constants))
+def steps(parts: Sequence[LocalBatch], rate: float, fault: str | None = None) -> list[Step]:
+    """One step of as many real ranks as there are parts of a batch."""
+    return results(on_ranks(len(parts), step_on_rank, parts, rate, fault))
 
 
 def test_a_message_is_the_gradient_with_the_statistics_behind_it_in_aligned_memory() -> None:
@@ -52,50 +48,51 @@ def test_a_message_is_the_gradient_with_the_statistics_behind_it_in_aligned_memo
 
 
 def test_operations_are_carried_out_in_the_programs_order() -> None:
-    rank = Rank("F0.0 F0.2 L0.2 F0.1 L0.1 L0.0 U0")
-    rank.executor.step(whole_rows(4, global_row_count=9), 0.1)
+    rank, batch = Rank("F0.0 F0.2 L0.2 F0.1 L0.1 L0.0 U0"), batch_of(4, global_row_count=9)
+    rank.executor.step(batch, 0.1)
     assert rank.model.calls == [
         ("forward", 0, [0.0]),
         ("forward", 2, [2.0, 3.0]),
-        ("loss", 2, [3, 1], 9.0),
+        ("loss", 2, [2, 0], 9.0),
         ("forward", 1, [1.0]),
-        ("loss", 1, [2], 9.0),
-        ("loss", 0, [1], 9.0),
+        ("loss", 1, [1], 9.0),
+        ("loss", 0, [0], 9.0),
     ]
+    assert_is_the_sum_over(batch, rank.vectors.message)
 
 
 def test_micro_batches_beyond_the_rows_compute_nothing() -> None:
     rank = Rank(program_text(make_program("single", Grid(dp=1), 0, 5)))
-    rank.executor.step(whole_rows(2, global_row_count=2), 0.1)
+    rank.executor.step(batch_of(2, global_row_count=2), 0.1)
     assert [call[:2] for call in rank.model.calls] == [("forward", 2), ("loss", 2), ("forward", 4), ("loss", 4)]
 
 
 @pytest.mark.parametrize("micro_batches", range(1, 8))
 def test_any_number_of_micro_batches_gives_the_same_sums(micro_batches: int) -> None:
-    # Divided by 4, whole numbers stay exact.
-    batch = whole_rows(5, global_row_count=4)
-    whole, cut = Rank("F0.0 L0.0 U0"), Rank(program_text(make_program("single", Grid(dp=1), 0, micro_batches)))
-    results = [rank.executor.step(batch, 0.5) for rank in (whole, cut)]
-    assert results[0] == results[1]
-    assert np.array_equal(whole.vectors.message, cut.vectors.message)
-    assert np.array_equal(whole.vectors.weights, cut.vectors.weights)
-    assert whole.vectors.gradient.any()
+    batch = batch_of(5, global_row_count=4)
+    rank = Rank(program_text(make_program("single", Grid(dp=1), 0, micro_batches)))
+    rank.executor.step(batch, 0.5)
+    assert_is_the_sum_over(batch, rank.vectors.message)
+    forwards = [call for call in rank.model.calls if call[0] == "forward"]
+    assert len(forwards) == min(micro_batches, 5)
+    assert [number for _, _, numbers in forwards for number in numbers] == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
 def test_a_step_divides_by_the_rows_of_the_global_batch_once_and_updates() -> None:
-    batch = whole_rows(3, global_row_count=8)
+    batch = batch_of(3, global_row_count=8)
     rank = Rank("F0.0 L0.0 F0.1 L0.1 U0")
     result = rank.executor.step(batch, 0.5)
-    expected = (batch.x.reshape(3, 4) * batch.masks[0] * batch.labels[:, None]).sum(axis=0) / 8
-    assert rank.vectors.gradient[:4].tolist() == expected.tolist()
-    assert rank.vectors.weights[:4].tolist() == (-0.5 * expected).tolist()
-    assert (result.loss, result.accuracy) == (batch.x.sum() / 8, 3 / 8)
-    assert result.gradient_norm == pytest.approx(np.linalg.norm(expected), rel=1e-6)  # float32 squares of 4 numbers
+    assert [call[-1] for call in rank.model.calls if call[0] == "loss"] == [8.0, 8.0]
+    assert_is_the_sum_over(batch, rank.vectors.message)
+    gradient, (loss_sum, correct) = rank.vectors.gradient, rank.vectors.statistics
+    assert np.array_equal(rank.vectors.weights, START - np.float32(0.5) * gradient)
+    assert (result.loss, result.accuracy) == (float(loss_sum) / 8, float(correct) / 8)
+    assert result.gradient_norm == pytest.approx(np.linalg.norm(gradient.astype(np.float64)), rel=SUM)
     assert rank.optimizer.updates == 1
 
 
 def test_a_step_starts_from_zero() -> None:
-    batch, other = whole_rows(3, global_row_count=4), whole_rows(2, global_row_count=4, first=7)
+    batch, other = batch_of(3, global_row_count=4), batch_of(2, global_row_count=4, first=7)
     twice, once = Rank("F0.0 L0.0 U0"), Rank("F0.0 L0.0 U0")
     twice.executor.step(other, 0.0)
     assert twice.executor.step(batch, 0.0) == once.executor.step(batch, 0.0)
@@ -103,83 +100,97 @@ def test_a_step_starts_from_zero() -> None:
 
 
 def test_statistics_are_exact_to_the_last_row() -> None:
-    rank = Rank("F0.0 L0.0 F0.1 L0.1 F0.2 L0.2 U0")
-    batch = whole_rows(3, global_row_count=2**24 - 1)
-    rank.model.correct_a_row = (2**24 - 1) // 3  # float32 counts up to 2**24
+    rows = 2**24 - 1  # float32 counts up to 2**24
+    one_pixel = Architecture("one pixel", (1, 1, 1), (Flatten(), Dense(units=2), Softmax()))
+    rank = Rank(program_text(make_program("single", Grid(dp=1), 0, 256)), network=one_pixel)
+    # A black pixel's logits are the two biases, 0, and the first of equal ones is row after row the right one.
+    batch = LocalBatch(np.zeros((rows, 1, 1, 1), np.float32), np.zeros(rows, np.int64), [], rows)
     assert rank.executor.step(batch, 0.0).accuracy == 1.0
-    assert rank.vectors.statistics[1] == 2**24 - 1
+    assert rank.vectors.statistics[1] == rows
 
 
 def test_the_norm_is_measured_only_where_asked() -> None:
-    batch = whole_rows(3, global_row_count=4)
+    batch = batch_of(3, global_row_count=4)
     assert math.isnan(Rank("F0.0 L0.0 U0", measure_norm=False).executor.step(batch, 0.1).gradient_norm)
     assert Rank("F0.0 L0.0 U0", measure_norm=True).executor.step(batch, 0.1).gradient_norm > 0
 
 
 def test_a_rank_without_rows_sends_zeros_and_makes_the_same_update() -> None:
-    others = np.arange(NETWORK.size + STATISTICS, dtype=np.float32)
-    comm = OtherRanks(others)
-    rank = Rank("F0.0 L0.0 F0.1 L0.1 R0 U0", comm=comm)
-    result = rank.executor.step(whole_rows(0, global_row_count=16), 0.5)
-    assert rank.model.calls == []
-    assert [message.tolist() for message in comm.sent] == [[0.0] * (NETWORK.size + STATISTICS)]
-    assert rank.vectors.weights.tolist() == (-0.5 * others[: NETWORK.size]).tolist()
-    assert (result.loss, result.accuracy) == (others[-2] / 16, others[-1] / 16)
-    assert result.gradient_norm == pytest.approx(np.linalg.norm(others[: NETWORK.size]), rel=1e-6)
+    parts = parts_of([0, 5, 0])
+    (alone,) = steps([parts[1]], 0.5)
+    for rank, step in enumerate(steps(parts, 0.5)):
+        assert step.calls == (alone.calls if rank == 1 else [])
+        # Zeros added change no bit.
+        assert np.array_equal(step.message, alone.message)
+        assert np.array_equal(step.weights, alone.weights)
+        assert (step.result, step.updates) == (alone.result, 1)
+    assert alone.result.loss > 0
 
 
-def messages(batches: list[Any], divisor: Any = None) -> list[Array]:
-    """What each rank sends for its part of a batch."""
-    sent = []
-    for batch in batches:
-        comm = OtherRanks()
-        options = {} if divisor is None else {"divisor": divisor}
-        Rank("F0.0 L0.0 F0.1 L0.1 R0 U0", comm=comm, **options).executor.step(batch, 0.0)
-        sent += comm.sent
-    return sent
+def test_where_no_rank_has_rows_the_message_is_zeros() -> None:
+    for step in steps([batch_of(0, global_row_count=16)] * 2, 0.5):
+        assert step.calls == []
+        assert step.message.tolist() == [0.0] * (NETWORK.size + STATISTICS)
+        assert np.array_equal(step.weights, START)
 
 
 def test_ranks_with_unequal_rows_add_up_to_one_process() -> None:
-    parts = [whole_rows(count, global_row_count=8, first=10 * count) for count in (3, 0, 1, 4)]
-    alone = Rank("F0.0 L0.0 U0")
-    alone.executor.step(joined(parts), 0.0)
-    assert np.array_equal(sum(messages(parts)), alone.vectors.message)
+    for step in (together := steps(parts_of([3, 0, 1, 4]), 0.0)):
+        assert_is_the_sum_over(batch_of(8, global_row_count=8), step.message)
+        assert np.array_equal(step.message, together[0].message)
 
 
 def test_the_reduced_gradient_is_what_updates() -> None:
-    parts = [whole_rows(count, global_row_count=8, first=10 * count) for count in (3, 5)]
-    alone = Rank("F0.0 L0.0 U0")
-    expected = alone.executor.step(joined(parts), 0.25)
-    theirs = messages(parts)[1]
-    rank = Rank("F0.0 L0.0 F0.1 L0.1 R0 U0", comm=OtherRanks(theirs))
-    assert rank.executor.step(parts[0], 0.25) == expected
-    assert np.array_equal(rank.vectors.weights, alone.vectors.weights)
+    for step in steps(parts_of([3, 5]), 0.25):
+        assert_is_the_sum_over(batch_of(8, global_row_count=8), step.message)
+        gradient, (loss_sum, correct) = step.message[:-STATISTICS], step.message[-STATISTICS:]
+        assert np.array_equal(step.weights, START - np.float32(0.25) * gradient)
+        assert (step.result.loss, step.result.accuracy) == (float(loss_sum) / 8, float(correct) / 8)
+        assert step.result.gradient_norm == pytest.approx(np.linalg.norm(gradient.astype(np.float64)), rel=SUM)
 
 
 @pytest.mark.parametrize(("fault", "ratio"), [("sum-without-mean", 4.0), ("mean-twice", 0.25)])
 def test_an_injected_fault_is_off_by_the_number_of_ranks_and_leaves_the_loss(fault: str, ratio: float) -> None:
-    parts = [whole_rows(2, global_row_count=8, first=rank) for rank in range(4)]
-    right, wrong = sum(messages(parts)), sum(messages(parts, injected_divisor(fault, 4)))
+    parts = parts_of([2, 2, 2, 2])
+    right, wrong = steps(parts, 0.0)[0].message, steps(parts, 0.0, fault)[0].message
+    assert_is_the_sum_over(batch_of(8, global_row_count=8), right)
+    # All divisors are powers of 2, by which float32 divides exactly.
     assert np.array_equal(wrong[:-STATISTICS], ratio * right[:-STATISTICS])
     assert np.array_equal(wrong[-STATISTICS:], right[-STATISTICS:])
 
 
-def test_a_step_is_timed_phase_by_phase() -> None:
-    rank = Rank("F0.0 L0.0 F0.1 L0.1 R0 U0", comm=OtherRanks())
+def timed_step(comm: Any) -> tuple[str, dict[str, tuple[int, int]], float, float]:
+    """The phase after a step; of each phase how often and how many bytes; seconds of all phases; the wall's."""
+    rank = Rank("F0.0 L0.0 F0.1 L0.1 R0 U0", comm=comm)
     rank.clock.switch("load")
-    rank.executor.step(whole_rows(3, global_row_count=3), 0.1)
-    assert rank.clock.phase == "other"
-    rank.clock.resolve_waits(None)
-    counts = {phase: (tally.count, tally.bytes) for _, phase, tally in rank.clock.rows()}
-    assert counts["forward"] == (2, 0)
-    assert counts["update"] == (1, 0)
-    assert counts["communicate"] == (1, 4 * (NETWORK.size + STATISTICS))
-    assert {"forward", "backward", "communicate", "wait", "update"} <= set(counts)
-    seconds = sum(tally.seconds for _, _, tally in rank.clock.rows())
-    assert seconds == pytest.approx(rank.clock.wall_seconds(), rel=0.02)
+    rank.executor.step(batch_of(3, global_row_count=3 * comm.size), 0.1)
+    phase = rank.clock.phase
+    rank.clock.resolve_waits(comm)
+    rows = rank.clock.rows()
+    counts = {phase: (tally.count, tally.bytes) for _, phase, tally in rows}
+    return phase, counts, sum(tally.seconds for _, _, tally in rows), rank.clock.wall_seconds()
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_step_is_timed_phase_by_phase(ranks: int) -> None:
+    for phase, counts, seconds, wall_seconds in results(on_ranks(ranks, timed_step)):
+        assert phase == "other"
+        assert counts["forward"] == (2, 0)
+        assert counts["update"] == (1, 0)
+        assert counts["communicate"] == (1, 4 * (NETWORK.size + STATISTICS))
+        assert {"forward", "backward", "communicate", "wait", "update"} <= set(counts)
+        assert seconds == pytest.approx(wall_seconds, rel=0.02)
+
+
+def test_an_operation_that_nothing_carries_out_is_refused_at_the_start() -> None:
+    with pytest.raises(ConfigError) as refusal:
+        Rank("F0.0 B0.1 U0")
+    assert str(refusal.value) == (
+        "the program's B0.1 is a backward, but a rank carries out forward, loss, reduce, update: use another --strategy"
+    )
 
 
 def test_an_operation_on_rows_without_a_micro_batch_is_a_defect() -> None:
     rank = Rank("U0")
     with pytest.raises(ValueError, match="F0 has no micro-batch"):
-        rank.executor._forward(Operation(Kind.FORWARD, 0), whole_rows(1, 1), 0.0)
+        rank.executor._forward(Operation(Kind.FORWARD, 0), batch_of(1, 1), 0.0)

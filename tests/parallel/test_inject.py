@@ -6,9 +6,9 @@ from hpcnn.config import FAULTS
 from hpcnn.errors import ConfigError, LaunchError
 from hpcnn.parallel.executor import global_rows
 from hpcnn.parallel.inject import injected_divisor
-from tests.parallel.ledger import whole_rows
+from tests.parallel.recorder import batch_of
 
-BATCH = whole_rows(3, global_row_count=20)
+BATCH = batch_of(3, global_row_count=20)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])

@@ -27,13 +27,13 @@ from hpcnn.parallel.optimizers import SGD
 from hpcnn.parallel.strategies import make_program
 from hpcnn.records.phases import PhaseClock
 from hpcnn.wrappers.registry import get_segment_class
-from tests.parallel.ledger import whole_rows
+from tests.parallel.recorder import batch_of
 from tests.wrappers.backends import EVERY_BACKEND
 
 
 @given(st.integers(0, 40), st.integers(1, 50))
 def test_pieces_are_all_rows_once_in_order_and_equal_up_to_one(rows: int, micro_batches: int) -> None:
-    batch = whole_rows(rows, global_row_count=rows + 3)
+    batch = batch_of(rows, global_row_count=rows + 3)
     pieces = [batch.piece(place, micro_batches) for place in range(micro_batches)]
     assert np.array_equal(np.concatenate([piece.x for piece in pieces]), batch.x)
     assert np.array_equal(np.concatenate([piece.labels for piece in pieces]), batch.labels)
@@ -45,7 +45,7 @@ def test_pieces_are_all_rows_once_in_order_and_equal_up_to_one(rows: int, micro_
 
 
 def test_pieces_are_views_that_a_wrapper_can_take_as_they_are() -> None:
-    batch = whole_rows(7, global_row_count=7)
+    batch = batch_of(7, global_row_count=7)
     for place in range(3):
         piece = batch.piece(place, 3)
         for part, whole in ((piece.x, batch.x), (piece.masks[0], batch.masks[0]), (piece.labels, batch.labels)):

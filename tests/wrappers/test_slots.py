@@ -60,6 +60,20 @@ def test_slots_of_unequal_sizes_close_in_any_order(backend: str, segment: Segmen
 
 
 @MIDDLE_AND_WHOLE
+def test_a_forward_on_an_open_slot_is_refused_and_changes_nothing(backend: str, segment: Segment) -> None:
+    model, rows, others = build(backend, segment), some_rows(segment, 3), some_rows(segment, 5, seed=1)
+    expected, then = expect(model, rows), expect(model, others)
+    model.forward(12, rows.x, rows.masks)
+    with pytest.raises(ValueError, match="slot 12 is open already"):
+        model.forward(12, others.x, others.masks)
+    close(model, 12, rows, expected)
+    assert_gradient(model, expected.gradient)
+    model.forward(12, others.x, others.masks)  # closed, it can be opened again
+    close(model, 12, others, then)
+    assert_gradient(model, expected.gradient + then.gradient)
+
+
+@MIDDLE_AND_WHOLE
 def test_micro_batches_add_up_to_the_whole_batch(backend: str, segment: Segment) -> None:
     rows = some_rows(segment, 9)
     model = build(backend, segment, input_gradient=True)

@@ -1,0 +1,212 @@
+"""How fast hpcnn with PyTorch is: beside the plain PyTorch loop, on two ranks, and beside DistributedDataParallel.
+
+    bash env/with.sh torch python jobs/benchmarks/torch_speed.py            (all sections, about 45 minutes)
+    bash env/with.sh torch python jobs/benchmarks/torch_speed.py --quick    (a few minutes, to see that it works)
+
+It writes results/benchmarks/torch_speed.json (raw samples, machine, versions, commands) and torch_speed.md (a table).
+A section that runs again replaces what it found before. Let nothing else run on the machine meanwhile.
+
+What is timed is the same for all programs: whole epochs of training steps (batches, dropout, forward, backward, sum
+over ranks, update), after one epoch that warms up. hpcnn's are the sum of the phases of timing.csv but for evaluate and
+checkpoint, of its slowest rank, with the files that it writes after each epoch; the plain script's its own clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from contest import REPOSITORY, Command, Contest, Contestant, Epochs, Ratio, hold, spread
+from report import Report
+
+NETWORK = "cnn2d_3layer_fullconnected_3layer"
+SECTIONS = ("single", "defaults", "ranks", "startup")
+PLAIN = "jobs/plain/torch_script.py"
+NOT_TRAINING = ("evaluate", "checkpoint")
+STARTUP_TARGET = 0.3
+
+
+def hpcnn(batch: int, threads: int, epochs: int, strategy: str, rows: str = "ROWS.csv", out: str = "OUT") -> Command:
+    return (
+        "python", "-m", "hpcnn", "train", "--network", NETWORK, "--strategy", strategy, "--train", rows,
+        "--optimizer", "adam", "--learning-rate", "0.001", "--global-batch", str(batch), "--threads", str(threads),
+        "--epochs", str(epochs), "--no-progress", "--out", out, "--run-id", "run",
+    )  # fmt: skip
+
+
+def plain(batch: int, threads: int, epochs: int, *flags: str) -> Command:
+    return (
+        "python", PLAIN, "--network", NETWORK, "--train", "ROWS.csv", "--optimizer", "adam", "--learning-rate", "0.001",
+        "--batch", str(batch), "--threads", str(threads), "--epochs", str(epochs), "--json", "OUT/plain.json", *flags,
+    )  # fmt: skip
+
+
+def on_two_cores(command: Command) -> Command:
+    return ("mpirun", "-np", "2", "--map-by", "core", "--bind-to", "core", *command)
+
+
+def hpcnn_epochs(run: Path) -> Epochs:
+    """Seconds of each epoch, of the slowest rank, from a run's timing.csv."""
+    seconds: dict[tuple[int, str], float] = defaultdict(float)
+    with open(run / "timing.csv", encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            if row["phase"] not in NOT_TRAINING:
+                seconds[int(row["epoch"]), row["rank"]] += float(row["seconds"])
+    epochs = sorted({epoch for epoch, _ in seconds} - {0})
+    return [max(value for (epoch, _), value in seconds.items() if epoch == wanted) for wanted in epochs]
+
+
+def read_hpcnn(folder: Path) -> list[Epochs]:
+    return [hpcnn_epochs(run.parent) for run in sorted(folder.rglob("timing.csv"))]
+
+
+def read_plain(folder: Path) -> list[Epochs]:
+    return [[epoch["seconds"] for epoch in json.loads((folder / "plain.json").read_text())["epochs"]]]
+
+
+def settings(options: argparse.Namespace, **own: Any) -> dict[str, Any]:
+    return {"network": NETWORK, "optimizer": "adam", "rows": options.rows, "epochs": options.epochs, **own}
+
+
+def single(options: argparse.Namespace) -> Iterator[Contest]:
+    """One process on all cores, beside the plain script with the same allocator, memory format and threads."""
+    for batch in options.batches or (64, 250):
+        sizes = batch, options.threads, options.epochs
+        yield Contest(
+            f"one process, batch {batch}",
+            settings(options, batch=batch, ranks=1, threads=options.threads),
+            (
+                Contestant("hpcnn", (hpcnn(*sizes, "single"),), read_hpcnn, options.rows),
+                Contestant("plain, tuned", (plain(*sizes, "--tuned"),), read_plain, options.rows),
+            ),
+            (Ratio("hpcnn", "plain, tuned", 0.98),),
+        )
+
+
+def defaults(options: argparse.Namespace) -> Iterator[Contest]:
+    """The same at a large batch, and beside the plain script as PyTorch comes and with each half of the tuning."""
+    batch = (options.batches or (1000,))[-1]
+    sizes = batch, options.threads, options.epochs
+    tuned = {
+        "plain, allocator": ("--tuned", "allocator"),
+        "plain, channels last": ("--tuned", "channels_last"),
+        "plain, tuned": ("--tuned",),
+    }
+    yield Contest(
+        f"one process, batch {batch}, tuning",
+        settings(options, batch=batch, ranks=1, threads=options.threads),
+        (
+            Contestant("hpcnn", (hpcnn(*sizes, "single"),), read_hpcnn, options.rows),
+            Contestant("plain", (plain(*sizes),), read_plain, options.rows),
+            *(Contestant(name, (plain(*sizes, *flags),), read_plain, options.rows) for name, flags in tuned.items()),
+        ),
+        (Ratio("hpcnn", "plain, tuned", 0.98), Ratio("hpcnn", "plain", 2.0), *(Ratio(name, "plain") for name in tuned)),
+    )
+
+
+def ranks(options: argparse.Namespace) -> Iterator[Contest]:
+    """Two ranks of one thread, each on a core: beside two processes that do not talk, and beside DDP."""
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    if len(cores) < 2:
+        print("section ranks needs two cores: left out")
+        return
+    for rows in options.batches or (16, 64, 250):
+        sizes = 2 * rows, 1, options.epochs
+        alone = tuple(
+            ("taskset", "-c", str(core), *hpcnn(rows, 1, options.epochs, "single", "HALF.csv", f"OUT/{place}"))
+            for place, core in enumerate(cores)
+        )
+        ddp = on_two_cores(plain(*sizes, "--tuned", "--ddp"))
+        yield Contest(
+            f"two ranks, {rows} rows each",
+            settings(options, batch=2 * rows, ranks=2, threads=1),
+            (
+                Contestant("hpcnn", (on_two_cores(hpcnn(*sizes, "data")),), read_hpcnn, options.rows),
+                Contestant("two alone", alone, read_hpcnn, options.rows // 2),
+                Contestant("DDP, tuned", (ddp,), read_plain, options.rows),
+            ),
+            (Ratio("hpcnn", "two alone", 0.95), Ratio("hpcnn", "DDP, tuned", 1.0)),
+        )
+
+
+def startup(rounds: int) -> dict[str, Any]:
+    """Seconds from start to end of a process, turn by turn; an empty one for comparison."""
+    commands = {
+        "python -c pass": ("-c", "pass"),
+        "import hpcnn": ("-c", "import hpcnn"),
+        "hpcnn --help": ("-m", "hpcnn", "--help"),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    for turn in range(1 + rounds):
+        for name, arguments in list(commands.items())[:: -1 if turn % 2 else 1]:
+            began = time.perf_counter()
+            subprocess.run([sys.executable, *arguments], cwd=REPOSITORY, stdout=subprocess.DEVNULL, check=True)
+            if turn:  # the first reads files from disk
+                seconds[name].append(time.perf_counter() - began)
+    found: dict[str, Any] = {}
+    for name, taken in seconds.items():
+        target = STARTUP_TARGET if "hpcnn" in name else None
+        judged = {} if target is None else {"reached": median(taken) < target}
+        found[name] = {**spread(taken), "target": target, **judged, "samples": taken}
+    return {"settings": {"rounds": rounds}, "seconds": found}
+
+
+def head_of(source: Path, rows: int, target: Path) -> Path:
+    """The header and the first `rows` rows."""
+    with open(source, encoding="utf-8") as stream:
+        target.write_text("".join(line for line, _ in zip(stream, range(1 + rows), strict=False)), encoding="utf-8")
+    return target
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure the speed of hpcnn with PyTorch.")
+    parser.add_argument("--quick", action="store_true", help="few rows, two rounds, one batch a section")
+    parser.add_argument("--section", action="append", choices=SECTIONS, help="only this one (may be repeated)")
+    parser.add_argument("--rows", type=int, help="rows of an epoch (default: 6000)")
+    parser.add_argument("--rounds", type=int, help="turns of each program (default: 10)")
+    parser.add_argument("--epochs", type=int, help="epochs of a turn, the first of which warms up (default: 3)")
+    parser.add_argument("--batches", type=int, nargs="+", help="rows of a batch (of a rank, in section ranks)")
+    parser.add_argument(
+        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="of one process (default: all)"
+    )
+    parser.add_argument("--train", type=Path, default=REPOSITORY / "data" / "train.csv", metavar="CSV")
+    parser.add_argument("--out", type=Path, default=REPOSITORY / "results" / "benchmarks", metavar="FOLDER")
+    options = parser.parse_args()
+    for name, quick, usual in (("rows", 512, 6000), ("rounds", 2, 10), ("epochs", 2, 3), ("batches", [64], None)):
+        if getattr(options, name) is None:
+            setattr(options, name, quick if options.quick else usual)
+    return options
+
+
+def main() -> None:
+    options = parse()
+    options.out.mkdir(parents=True, exist_ok=True)
+    report = Report(options.out / "torch_speed.json")
+    makers = {"single": single, "defaults": defaults, "ranks": ranks}
+    with tempfile.TemporaryDirectory() as folder:
+        files = {
+            "ROWS.csv": head_of(options.train, options.rows, Path(folder) / "rows.csv"),
+            "HALF.csv": head_of(options.train, options.rows // 2, Path(folder) / "half.csv"),
+        }
+        for section in options.section or SECTIONS:
+            if section == "startup":
+                report.add("start-up", startup(options.rounds))
+                continue
+            for contest in makers[section](options):
+                report.add(contest.name, hold(contest, options.rounds, files))
+    print(report.path.with_suffix(".md").read_text(encoding="utf-8"), end="")
+
+
+if __name__ == "__main__":
+    main()

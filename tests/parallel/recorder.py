@@ -35,7 +35,7 @@ the division, of shares below 2, add 28: 144. Each of the rows 0 to 7 has a shar
 
 
 class Recorder:
-    """The two calls that a step of a whole network makes, noted and passed on; it would not find any other."""
+    """The two calls that a step of a whole network makes, noted and passed on; any other is an AttributeError."""
 
     def __init__(self, vectors: FlatVectors, network: Architecture) -> None:
         self.model = get_segment_class("torch")(network.whole, vectors.weights, vectors.gradient)

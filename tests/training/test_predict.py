@@ -92,8 +92,8 @@ def test_a_checkpoint_alone_is_enough(world: World, files: Path, trained: Path, 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("1,2,3\n4,5,6\n", "3 columns are not 784 features, with or without a label"),
-        (",".join(["0"] * 786) + "\n", "786 columns are not 784 features, with or without a label"),
+        ("1,2,3\n4,5,6\n", "3 columns, but the network takes 784 features, with or without a label"),
+        (",".join(["0"] * 786) + "\n", "786 columns, but the network takes 784 features, with or without a label"),
         (",".join(["0"] * 783 + ["x"]) + "\n", "line 1, column 784: 'x' is no number"),
         ("", "is empty"),
         (",".join(["0"] * 784 + ["10"]) + "\n", "label '10' is out of range for the 10 classes"),

@@ -75,6 +75,7 @@ def command_line() -> list[str]:
     return ["hpcnn", *sys.argv[1:]]
 
 
-def timestamp() -> str:
-    """Now, in UTC, to the second."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+def timestamp(ago: float = 0.0) -> str:
+    """The time `ago` seconds before now, in UTC, to the second."""
+    then = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=ago)
+    return then.isoformat(timespec="seconds")

@@ -26,15 +26,15 @@ REPEATS = 5
 def measure_layers(
     segment_class: type[SegmentModel], architecture: Architecture, rows: int, seed: int
 ) -> list[tuple[Any, ...]]:
-    """(layer, parameters, gradient_bytes, flops, forward_seconds, backward_seconds) a layer; the last three of `rows`
-    rows.
+    """(layer, parameters, gradient_bytes, flops, forward_seconds, backward_seconds) a layer; the last three are of one
+    row, forward FLOPs and seconds, measured on `rows` rows at once.
 
     Seconds are medians over repeats after one that warms up.
     """
     table: list[tuple[Any, ...]] = []
     for place, cost in enumerate(layer_costs(architecture)):
         forward, backward = _measure(segment_class, architecture.segment(place, place + 1), rows, seed)
-        table.append((cost.layer, cost.parameters, cost.gradient_bytes, cost.flops * rows, forward, backward))
+        table.append((cost.layer, cost.parameters, cost.gradient_bytes, cost.flops, forward / rows, backward / rows))
     return table
 
 

@@ -1,8 +1,9 @@
 """The learning rate of a step: it grows with the global batch over the base batch, never with ranks.
 
-rate(step) = learning_rate * (global batch / base batch) * warm-up / (1 + decay * step)
+rate(step) = learning_rate * (global batch / base batch) / (1 + decay * step)
 
-Warm-up rises linearly from the unscaled rate's share to 1 (Goyal et al., "Accurate, large minibatch SGD", 2017).
+Over the warm-up it rises in equal steps to that: from `learning_rate` itself where the batch made it larger (Goyal et
+al., "Accurate, large minibatch SGD", 2017), else from its first equal part, so that no step is wasted on a rate of 0.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ def learning_rate(config: RunConfig, steps_per_epoch: int) -> LearningRate:
     """The schedule of `config`; without a base batch the rate is not scaled."""
     factor = config.global_batch / (config.base_batch or config.global_batch)
     peak = config.learning_rate * factor
-    start = min(config.learning_rate, peak) if factor != 1 else 0.0
-    return LearningRate(peak, start, config.warmup_epochs * steps_per_epoch, config.decay)
+    warmup_steps = config.warmup_epochs * steps_per_epoch
+    start = config.learning_rate if factor > 1 else peak / (warmup_steps + 1)
+    return LearningRate(peak, start, warmup_steps, config.decay)
 
 
 def rate_line(config: RunConfig, rate: LearningRate) -> str:

@@ -27,7 +27,7 @@ from hpcnn.training.loop import Trainer
 from hpcnn.training.prepare import Prepared, prepare
 from hpcnn.training.process import Threads, decide_threads, set_allocator, set_threads
 from hpcnn.training.progress import say, step_line
-from hpcnn.training.summary import summary_lines
+from hpcnn.training.summary import epoch_means, summary_lines
 
 LAYER_ROWS = 64
 """Rows of the measured pass of layers.csv, or the rank's rows of a batch where those are fewer."""
@@ -113,7 +113,7 @@ class Run:
         self.folder.write_manifest(
             run=self.folder.run,
             state="running",
-            start=manifest.timestamp(),
+            start=manifest.timestamp(ago=self.clock.wall_seconds()),
             **run_facts(self.config, self.prepared, hosts, self.allocator),
         )
 
@@ -134,9 +134,7 @@ class Run:
             validation = "" if row.validation_loss is None else (
                 f", validation loss {row.validation_loss:.4f}, accuracy {row.validation_accuracy:.2%}"
             )  # fmt: skip
-            mine = [one for one in self.trainer.rows if one.epoch == row.epoch]
-            loss = float(np.mean([one.train_loss for one in mine]))
-            accuracy = float(np.mean([one.train_accuracy for one in mine]))
+            loss, accuracy = epoch_means(self.trainer.rows, self.prepared.samples)
             say(f"epoch {row.epoch}: loss {loss:.4f}, accuracy {accuracy:.2%}{validation}")
             self._write_tables(times)
 

@@ -17,13 +17,7 @@ def summary_lines(
 
     `samples_before`: rows that were trained before the first of `rows`, by the run that this one resumed.
     """
-    lines = ["", "seconds   " + "".join(f"{phase:>12}" for phase in PHASES if phase != "start") + f"{'start':>12}"]
-    for one in times:
-        seconds: dict[str, float] = defaultdict(float)
-        for _, phase, tally in one.rows:
-            seconds[phase] += tally.seconds
-        shown = [seconds[phase] for phase in PHASES if phase != "start"] + [seconds["start"]]
-        lines.append(f"rank {one.rank:<5}" + "".join(f"{value:12.2f}" for value in shown))
+    lines = ["", *_phase_table(times)]
     training = training_seconds(times)
     if rows and training:
         samples = rows[-1].samples - samples_before
@@ -33,6 +27,28 @@ def summary_lines(
         figures = f"loss {tested.loss:.4f}, accuracy {tested.accuracy:.2%}" if labelled else "no labels"
         lines.append(f"test: {tested.rows:,} rows, {figures}")
     return lines
+
+
+def _phase_table(times: Sequence[RankTimes]) -> list[str]:
+    """Seconds, a rank a line and a phase a column, each as wide as its name; below 100 columns in all."""
+    widths = {phase: 1 + max(7, len(phase)) for phase in PHASES}
+    lines = ["seconds  " + "".join(f"{phase:>{width}}" for phase, width in widths.items())]
+    for one in times:
+        seconds: dict[str, float] = defaultdict(float)
+        for _, phase, tally in one.rows:
+            seconds[phase] += tally.seconds
+        cells = (f"{seconds[phase]:{width}.2f}" for phase, width in widths.items())
+        lines.append(f"rank {one.rank:<4}" + "".join(cells))
+    return lines
+
+
+def epoch_means(rows: Sequence[LossRow], samples_before: int) -> tuple[float, float]:
+    """Training loss and accuracy over the rows of the last epoch of `rows`; a smaller last batch counts for less."""
+    before = [samples_before, *(row.samples for row in rows[:-1])]
+    own = [(row, row.samples - seen) for row, seen in zip(rows, before, strict=True) if row.epoch == rows[-1].epoch]
+    total = sum(count for _, count in own)
+    loss = sum(row.train_loss * count for row, count in own) / total
+    return loss, sum(row.train_accuracy * count for row, count in own) / total
 
 
 def training_seconds(times: Sequence[RankTimes]) -> float:

@@ -159,8 +159,7 @@ def test_layers_csv_has_every_layer_once_with_its_parameters(runs: Runs, files: 
     assert [row["layer"] for row in rows] == [layer.name for layer in architecture.layers]
     assert sum(int(row["parameters"]) for row in rows) == architecture.size
     assert sum(int(row["gradient_bytes"]) for row in rows) == 4 * architecture.size
-    measured = max(1, 31 // ranks)  # a rank's rows of a batch, of which there are fewer than 64
-    assert [int(row["flops"]) for row in rows] == [cost.flops * measured for cost in costs]
+    assert [int(row["flops"]) for row in rows] == [cost.flops for cost in costs]
     assert all(float(row["forward_seconds"]) >= 0 and float(row["backward_seconds"]) >= 0 for row in rows)
     convolution = next(row for row in rows if row["layer"] == "conv1")
     assert float(convolution["forward_seconds"]) > 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from hpcnn.records.phases import PHASES, Tally
 from hpcnn.records.run_folder import LossRow, RankTimes
 from hpcnn.training.evaluate import Evaluation
-from hpcnn.training.summary import summary_lines, training_seconds
+from hpcnn.training.summary import epoch_means, summary_lines, training_seconds
 
 
 def times(rank: int, seconds: dict[tuple[int, str], float]) -> RankTimes:
@@ -57,3 +58,14 @@ def test_the_test_files_figures_are_shown_as_far_as_there_are_labels() -> None:
         "test: 1,000 rows, loss 0.2500, accuracy 97.50%"
     )
     assert summary_lines([], [], Evaluation(1000, None, None, nothing))[-1] == "test: 1,000 rows, no labels"
+
+
+def test_an_epochs_means_are_over_its_rows_whatever_the_sizes_of_its_batches() -> None:
+    def row(epoch: int, samples: int, loss: float, accuracy: float) -> LossRow:
+        return LossRow(epoch, 0, samples, 0.1, loss, accuracy, 1.0)
+
+    rows = [row(1, 110, 9.0, 0.0), row(2, 120, 2.0, 0.5), row(2, 125, 5.0, 1.0)]
+    loss, accuracy = epoch_means(rows, 100)
+    assert loss == pytest.approx((10 * 2.0 + 5 * 5.0) / 15)
+    assert accuracy == pytest.approx((10 * 0.5 + 5 * 1.0) / 15)
+    assert epoch_means(rows[:1], 100) == pytest.approx((9.0, 0.0))

@@ -27,3 +27,5 @@ for seed in 1 2 3; do
 done
 # checkpoints are large and made again by these commands; traces too
 rm -f "$out"/*/checkpoint.h5 "$out"/*/trace.json
+# where the environment lies is this machine's matter
+sed -i "s|$HOME/|~/|g" "$out"/*/run.json "$out"/verdict.json "$out"/verdict.txt

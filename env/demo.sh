@@ -38,6 +38,7 @@ step() { # TITLE COMMAND…: in the environment, the command shown as a person w
 
 bash env/create.sh modern
 out=$(new_folder)
+trap 'rmdir "$out" 2>/dev/null || true' EXIT # of a run that was refused, nothing is left
 cores=$(nproc)
 threads=$((cores < RANKS ? cores : RANKS)) # the same cores for both runs
 say "settings: ${SETTINGS[*]}"

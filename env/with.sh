@@ -13,6 +13,8 @@ shift
 locate_environment "$recipe"
 is_complete || die 1 "the environment '$recipe' isn't made yet ($ENVIRONMENT): run  bash env/create.sh $recipe"
 
+# Open MPI looks for a home, which a job or a container may not have set
+[ -n "${HOME:-}" ] || { unset HOME; export HOME=~; }
 export VIRTUAL_ENV=$ENVIRONMENT PATH=$ENV_DIR/bin:$ENVIRONMENT/bin:$PATH PYTHONPATH=$CLONE
 if [ "$(id -u)" = 0 ]; then # Open MPI refuses to start as root unless told twice
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

@@ -1,4 +1,4 @@
-"""hpcnn: train one convolutional network in parallel, in any of five frameworks, and see what that did."""
+"""hpcnn: train one convolutional network in parallel, and find out what the parallelism did."""
 
 from __future__ import annotations
 

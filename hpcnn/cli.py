@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
+import io
 import os
 import signal
 import sys
@@ -19,6 +21,8 @@ from hpcnn.errors import ConfigError, HpcnnError, LaunchError
 SECONDS_TO_SPEAK = 0.5
 """The launcher forwards a rank's words and announces the abort on two ways; ours are to come first."""
 
+RUN_FLAGS = ["--" + name.replace("_", "-") for name in RunConfig.__dataclass_fields__]
+
 Verb = Callable[[argparse.Namespace], int]
 
 
@@ -29,11 +33,18 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized arguments: --"):
+            flag = message.split()[2].partition("=")[0]
+            near = difflib.get_close_matches(flag, RUN_FLAGS, n=1)
+            message += f"; did you mean {near[0]}?" if near else ""
         raise ConfigError(f"{message}; see `{self.prog} --help`")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a verb; returns the exit status: 0 done, 1 refused or failed, 2 a wrong flag or file, 128 + a signal."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show ends no run
     try:
         return _run(arguments)
     except HpcnnError as error:
@@ -183,8 +194,13 @@ def _train_config(options: argparse.Namespace) -> RunConfig:
     if isinstance(resume, str):
         from hpcnn.training.checkpoint import load_checkpoint
 
-        own = ("run_id", "resume", "max_steps", "inject")
+        own = ("run_id", "resume", "max_steps", "inject", "grid", "threads", "trace")
         base = {key: value for key, value in load_checkpoint(resume).config.to_dict().items() if key not in own}
+        for name in ("train", "test"):
+            if base[name] and name not in {**flags, **in_file} and not Path(base[name]).exists():
+                raise ConfigError(
+                    f"--{name} {base[name]} of the resumed run is not there from this folder: give --{name}"
+                )
     return config_from(flags, options.run, base)
 
 

@@ -52,7 +52,7 @@ def _fraction(value: Any) -> bool:
 
 
 def _folder_name(value: Any) -> bool:
-    return value not in ("", ".", "..") and not {"/", "\0"} & set(value)
+    return value not in ("", ".", "..") and "/" not in value and value.isprintable() and len(value.encode()) <= 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,10 @@ class RunConfig:
     )
     out: str = _option("results", "folder in which the run's folder is made")
     run_id: str | None = _option(
-        None, "name of the run's folder (default: made from the settings)", check=_folder_name, limit="a name without /"
+        None,
+        "name of the run's folder (default: made from the settings)",
+        check=_folder_name,
+        limit="a name without / of at most 200 printable bytes",
     )
     resume: str | None = _option(None, "a run's folder or checkpoint to go on from")
     checkpoint_every: int = _option(
@@ -179,10 +182,13 @@ def _check_value(item: dataclasses.Field[Any], value: Any) -> None:
         raise ConfigError(f"{flag} takes {_words(kind)}, not {value!r}")
     if choices and value not in choices:
         raise ConfigError(f"{flag} {value!r} is unknown: choose from {', '.join(choices)}")
+    if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise ConfigError(f"{flag} {value!a} is not UTF-8, results could not be written: use another name")
     endless = isinstance(value, float) and not math.isfinite(value)
     if endless or (check is not None and not check(value)):
         shown = repr(value) if kind is str else value
-        raise ConfigError(f"{flag} {shown} is out of range: it must be {item.metadata['limit']}")
+        limit = ("a finite number, " if endless else "") + item.metadata["limit"]
+        raise ConfigError(f"{flag} {shown} is out of range: it must be {limit}")
 
 
 def _as_float(value: int) -> float:

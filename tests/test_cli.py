@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -124,8 +125,12 @@ def test_bad_test_rows_are_found_before_anything_is_trained(digits: Path, tmp_pa
         (["--epochs", "many"], "--epochs takes a whole number, not 'many'", 2),
         (["--epochs", "-1"], "--epochs -1 is out of range", 2),
         (["--epochs"], "--epochs: expected one argument; see `hpcnn train --help`", 2),
-        (["--epoch", "3"], "unrecognized arguments: --epoch;", 2),
-        (["--learning-rate", "nan"], "--learning-rate nan is out of range", 2),
+        (["--epoch", "3"], "unrecognized arguments: --epoch; did you mean --epochs?;", 2),
+        (["--run-id", "two\nlines"], "--run-id 'two\\nlines' is out of range", 2),
+        (["--run-id", "x" * 300], "a name without / of at most 200 printable bytes", 2),
+        (["--run-id", os.fsdecode(b"i\xff")], "--run-id 'i\\udcff' is not UTF-8", 2),
+        (["--train", os.fsdecode(b"x\xff.csv")], "--train 'x\\udcff.csv' is not UTF-8", 2),
+        (["--learning-rate", "nan"], "--learning-rate nan is out of range: it must be a finite number", 2),
         (["--learning-rate", "inf"], "--learning-rate inf is out of range", 2),
         (["--global-batch", "0"], "--global-batch 0 is out of range", 2),
         (["--optimizer", "adagrad"], "--optimizer 'adagrad' is unknown: choose from sgd, adam", 2),
@@ -136,7 +141,7 @@ def test_bad_test_rows_are_found_before_anything_is_trained(digits: Path, tmp_pa
         (["--backend", "abacus"], "--backend 'abacus' is unknown: choose from torch", 1),
         (["--train", "data/test.csv", "--network", "nothing"], "network 'nothing' is unknown; choose one of cnn2d_", 2),
         (["--train", "data/test.csv", "--network", "nothing.toml"], "nothing.toml: cannot be read", 2),
-        (["--train", "data/test.csv", "--grid", "dp=2"], "--grid dp=2,pp=1,tp=1 needs 2 ranks, but 1", 1),
+        (["--train", "data/test.csv", "--grid", "dp=2"], "--grid dp=2,pp=1,tp=1 needs 2 ranks, not 1", 1),
         (["--train", "data/test.csv", "--grid", "two"], "--grid 'two'", 2),
         (["--train", "data/test.csv", "--inject", "mean-twice"], "does nothing in one process", 1),
         (["--train", "data/test.csv", "--label-column", "nose"], "no column named 'nose'", 1),
@@ -223,3 +228,12 @@ def test_the_command_and_the_module_are_the_same() -> None:
     if not script.exists():
         pytest.skip("hpcnn is not installed beside this Python")
     assert run_session([str(script), "networks"]).stdout == hpcnn("networks").stdout
+
+
+def test_letters_that_the_locale_does_not_know_are_refused_before_anything_is_done(
+    digits: Path, tmp_path: Path
+) -> None:
+    arguments = ["train", "--train", digits, "--out", tmp_path / "ü", "--max-steps", 1, "--threads", 1]
+    message = refused(hpcnn(*arguments, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"), 2)
+    assert "is not UTF-8" in message
+    assert hpcnn(*arguments, LANG="C").returncode == 0

@@ -119,3 +119,40 @@ def test_verbs_for_one_process_refuse_to_run_several_times(verb: list[str]) -> N
 def test_a_verb_for_one_process_runs_in_a_job_script_of_many_tasks() -> None:
     run = run_session([sys.executable, "-m", "hpcnn", "backends"], env={**SETTINGS, "SLURM_NTASKS": "4"})
     assert run.returncode == 0
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_training_whose_output_is_full_ends_with_one_line(digits: Path, tmp_path: Path, ranks: int) -> None:
+    arguments = ["-m", "hpcnn", "train", "--train", str(digits), "--out", str(tmp_path), "--threads", "1"]
+    full = "import sys; sys.stdout = open('/dev/full', 'w'); from hpcnn.cli import main; sys.exit(main(sys.argv[3:]))"
+    run = run_ranks(ranks, ["-c", full, *arguments])
+    assert run.returncode != 0
+    said = [line for line in run.stderr.splitlines() if line.startswith("hpcnn: ")]
+    assert len(said) == 1
+    assert "standard output: No space left on device" in said[0]
+    assert "Traceback" not in run.stderr
+    (folder,) = tmp_path.iterdir()
+    assert read_state(folder).state == "failed"
+
+
+def test_rows_that_were_trained_before_a_stop_are_in_the_files(digits: Path, tmp_path: Path) -> None:
+    place = ["--train", str(digits), "--out", str(tmp_path), "--run-id", "run"]
+    # Slow steps: each looks at 50,000 pieces, nearly all without a row.
+    slow = ["--global-batch", "1", "--micro-batches", "50000", "--network", "jobs/small_network.toml"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hpcnn", "train", *place, *slow, "--threads", "1", "--epochs", "2"],
+        cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        beat = tmp_path / "run" / "ranks" / "r0.json"
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not (beat.exists() and json.loads(beat.read_text())["step"] > 2):
+            time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 128 + signal.SIGTERM
+    finally:
+        end_session(process)
+    step = json.loads(beat.read_text())["step"]
+    last = (tmp_path / "run" / "loss.csv").read_text().splitlines()[-1]
+    assert int(last.split(",")[2]) in (step - 1, step)
+    assert f"step {step - 1} " in (tmp_path / "run" / "results.log").read_text()

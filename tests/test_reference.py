@@ -53,8 +53,8 @@ def test_the_readmes_layer_table_is_that_of_the_reference_run() -> None:
     for row in table:
         layer, parameters, gradient_bytes, flops, forward, backward = row.split(",")
         shown = (
-            f"| {layer} | {int(parameters):,} | {int(gradient_bytes):,} | {int(flops) / 1e6:.1f} | "
-            f"{float(forward) * 1e3:.2f} | {float(backward) * 1e3:.2f} |"
+            f"| {layer} | {int(parameters):,} | {int(gradient_bytes):,} | {int(flops) / 1e6:.3f} | "
+            f"{float(forward) * 1e6:.2f} | {float(backward) * 1e6:.2f} |"
         )
         assert shown in README
 
@@ -62,3 +62,14 @@ def test_the_readmes_layer_table_is_that_of_the_reference_run() -> None:
 def test_the_readme_shows_the_reference_picture() -> None:
     assert "results/reference/first_run.png" in README
     assert (REFERENCE / "first_run.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_readmes_speed_table_is_that_of_the_benchmark() -> None:
+    rows = [line for line in lines(REPOSITORY / "results" / "benchmarks" / "torch_speed.md") if line.startswith("|")]
+    assert len(rows) > 10
+    assert [row for row in rows if row not in README.splitlines()] == []
+
+
+def test_the_benchmark_reached_what_it_is_held_to() -> None:
+    found = json.loads((REPOSITORY / "results" / "benchmarks" / "torch_speed.json").read_text(encoding="utf-8"))
+    assert '"reached": false' not in json.dumps(found)

@@ -116,11 +116,12 @@ def _cells(path: str, line: bytes, number: int) -> list[bytes]:
 
 
 def _is_header(path: str, cells: Sequence[bytes], number: int) -> bool:
-    """Names are a header and numbers a row; names among numbers only if one of them names the label."""
+    """Names are a header and numbers a row, but 0, 1, 2 ...; names among numbers only if one names the label."""
     numbers = [is_number(cell) for cell in cells]
-    if all(numbers):
-        return False
     texts = [cell.strip() for cell in cells]
+    if all(numbers):
+        # Columns without names get their numbers for a header (pandas writes it so); no image looks like that.
+        return len(cells) > 2 and texts == [b"%d" % column for column in range(len(cells))]
     names = [text for text, is_one in zip(texts, numbers, strict=True) if not is_one and not NOT_FINITE.fullmatch(text)]
     if any(name.decode().casefold() in LABEL_NAMES for name in names) or (any(names) and not any(numbers)):
         return True

@@ -49,5 +49,5 @@ def parse_grid(text: str | None, size: int) -> Grid:
         parts[name] = int(number)
     grid = Grid(**{"dp": 1, **parts})
     if grid.size != size:
-        raise LaunchError(f"--grid {grid} needs {grid.size} ranks, but {size} were started: use mpirun -np {grid.size}")
+        raise LaunchError(f"--grid {grid} needs {grid.size} ranks, not {size}: use mpirun -np {grid.size}")
     return grid

@@ -62,9 +62,10 @@ class Final:
             apart, allowed = f"{100 * self.apart:.2f} points", f"{100 * self.allowed:.2f} points"
         else:
             apart, allowed = f"{self.apart:.2g}", f"{self.allowed:.2g}"
-        place = "" if self.usual else f", beyond the habit ({HABIT})"
-        place += f", {'within' if self.holds else 'beyond'} the {allowed} that float noise explains"
-        return f"final {self.values}: {apart} apart over {self.rows:,} rows{place}"
+        held = "within" if self.holds else "more than"
+        place = f"{held} the {allowed} that rounding explains"
+        habit = "" if self.usual else f" (more than the usual {HABIT})"
+        return f"final {self.values}: {apart} apart over {self.rows:,} rows{habit}, {place}"
 
     @property
     def _share(self) -> bool:

@@ -5,10 +5,8 @@ Plain HDF5 datasets and JSON attributes; nothing in it is ever executed.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +16,13 @@ from numpy.typing import NDArray
 
 from hpcnn.config import RunConfig
 from hpcnn.data.normalise import Normalisation
-from hpcnn.errors import CheckpointError, HpcnnError
+from hpcnn.errors import CheckpointError, HpcnnError, ResultsError
 from hpcnn.network.architecture import Architecture
+from hpcnn.records.files import write_bytes
 
 FORMAT = 1
 NAME = "checkpoint.h5"
-NUMBERS = ("updates", "logical_shards", "epoch", "epoch_step", "step", "samples")
+NUMBERS = ("updates", "rows", "logical_shards", "epoch", "epoch_step", "step", "samples")
 
 Array = NDArray[np.float32]
 
@@ -32,7 +31,8 @@ Array = NDArray[np.float32]
 class Checkpoint:
     """`weights` and each vector of `optimizer`: float32[architecture.size].
 
-    `step`, `samples`: done so far; `epoch`: whole epochs of them, `epoch_step`: steps of the next one.
+    `rows`: of the training file. `step`, `samples`: done so far; `epoch`: whole epochs of them, `epoch_step`: steps of
+    the next one.
     """
 
     architecture: Architecture
@@ -42,6 +42,7 @@ class Checkpoint:
     normalisation: Normalisation
     label_names: tuple[str, ...]
     config: RunConfig
+    rows: int
     logical_shards: int
     epoch: int
     epoch_step: int
@@ -63,20 +64,10 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     content = io.BytesIO()
     with h5py.File(content, "w") as file:
         _write(file, checkpoint)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as stream:
-            stream.write(content.getbuffer())
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise CheckpointError(
-            f"{path}: cannot be written: {error.strerror}; free space or choose another --out"
-        ) from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+        write_bytes(path, content.getbuffer())
+    except ResultsError as error:
+        raise CheckpointError(str(error)) from None
 
 
 def _write(file: Any, checkpoint: Checkpoint) -> None:

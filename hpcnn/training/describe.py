@@ -56,7 +56,13 @@ def _warnings(config: RunConfig, prepared: Prepared) -> set[str]:
         share, rows = f"{config.validation_fraction:g}", f"{prepared.train.rows:,}"
         warnings.add(f"--validation-fraction {share} of {rows} rows is less than one row: nothing is validated")
     if config.resume and prepared.epoch >= config.epochs:
-        warnings.add(f"all {config.epochs} epochs were done before: give --epochs above {prepared.epoch} to go on")
+        done = f"{_count(prepared.epoch, 'epoch')} of {config.epochs}"
+        warnings.add(f"{done} were done before: give --epochs above {prepared.epoch} to go on")
+    if config.global_batch > prepared.order.training_rows:
+        rows = f"the {prepared.order.training_rows:,} training rows"
+        warnings.add(
+            f"--global-batch {config.global_batch:,} is more than {rows}: each epoch is one step of all of them"
+        )
     return warnings
 
 

@@ -6,7 +6,9 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
+
+import numpy as np
 
 from hpcnn.data.dataset import aligned_empty
 from hpcnn.errors import TrainingError
@@ -52,8 +54,9 @@ class Trainer:
                 self.epoch += 1
                 self._clock.set_epoch(self.epoch)
                 self._train_epoch(progress)
-                self._validate()
                 self._check_replicas()
+                self._check_weights()
+                self._validate()
                 self.offset, self.clock_error = clock_offset(self._comm)
                 self._clock.resolve_waits(self._comm, self.offset)
                 after_epoch()
@@ -101,12 +104,21 @@ class Trainer:
 
     def _check_loss(self, row: LossRow) -> None:
         if not math.isfinite(row.train_loss):
-            error = TrainingError(
-                f"epoch {row.epoch}, step {row.step}: the loss is {row.train_loss}, training cannot go on; "
-                f"try a lower --learning-rate than {self._prepared.config.learning_rate:g}, or --warmup-epochs"
-            )
-            error.agreed = True  # the loss is the same number on every rank
-            raise error
+            self._give_up(f"epoch {row.epoch}, step {row.step}: the loss is {row.train_loss}")
+
+    def _check_weights(self) -> None:
+        """The last update of an epoch may have gone where no loss was taken yet."""
+        if not np.isfinite(self._prepared.vectors.weights).all():
+            row = self.rows[-1]
+            self._give_up(f"epoch {row.epoch}, step {row.step}: its update made weights that are no numbers")
+
+    def _give_up(self, what: str) -> NoReturn:
+        error = TrainingError(
+            f"{what}, training cannot go on; try a lower --learning-rate than "
+            f"{self._prepared.config.learning_rate:g}, or --warmup-epochs"
+        )
+        error.agreed = True  # losses and weights are the same on every rank
+        raise error
 
     def _validate(self) -> None:
         prepared = self._prepared

@@ -163,10 +163,23 @@ def _architecture(config: RunConfig, train: Dataset, resumed: Checkpoint | None)
 
 
 def _same_batches(config: RunConfig, train: Dataset, resumed: Checkpoint | None) -> None:
-    """In the middle of an epoch, the rows that are left are known only where they are dealt as before."""
-    if resumed is None or resumed.epoch_step == 0:
+    """A network goes on with the scaling that it learnt with. In the middle of an epoch, the rows that are left are
+    known only where they are dealt as before."""
+    if resumed is None:
         return
     old = resumed.config
+    if config.normalise != old.normalise:
+        raise CheckpointError(
+            f"{config.resume}: learnt from rows scaled by --normalise {old.normalise}, not {config.normalise}: "
+            "leave --normalise out"
+        )
+    if resumed.epoch_step == 0:
+        return
+    if train.rows != resumed.rows:
+        raise CheckpointError(
+            f"{config.resume}: ends after step {resumed.epoch_step} of an epoch of {resumed.rows:,} rows, but "
+            f"{config.train} has {train.rows:,}: resume with the same --train file"
+        )
     mine = (config.global_batch, config.seed, config.validation_fraction, train.logical_shards)
     if mine != (old.global_batch, old.seed, old.validation_fraction, resumed.logical_shards):
         raise CheckpointError(

@@ -70,8 +70,8 @@ def _decide(
     warning = ""
     if count * len(here) > available:
         warning = (
-            f"{len(here)} ranks x {count} threads share {available} cores of {host}: ranks will wait for each other; "
-            "use fewer ranks or --threads"
+            f"ranks x threads, {len(here)} x {count}, are more than the cores of {host}, {available}: they will wait "
+            "for each other; use fewer --threads or ranks"
         )
     return Threads(count, source, warning)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from hpcnn.errors import HpcnnError
 from hpcnn.records import manifest
 from hpcnn.records.heartbeat import Heartbeat
 from hpcnn.records.phases import PhaseClock
-from hpcnn.records.run_folder import RankTimes, RunFolder, run_name
+from hpcnn.records.run_folder import LossRow, RankTimes, RunFolder, run_name
 from hpcnn.records.trace import trace_document
 from hpcnn.training.checkpoint import NAME, Checkpoint, save_checkpoint
 from hpcnn.training.describe import HostFacts, run_facts, start_lines
@@ -77,6 +77,7 @@ class Run:
         self.heartbeat = Heartbeat(self.path, comm.rank)
         self.heartbeat.start()
         self.log: list[str] = []
+        self.rows: list[LossRow] = []
 
     def _create_folder(self) -> RunFolder | None:
         config, architecture = self.config, self.prepared.architecture
@@ -90,6 +91,7 @@ class Run:
         """Train, evaluate, and leave every file."""
         self._describe()
         self.trainer = Trainer(self.prepared, self.comm, self.clock, self.heartbeat)
+        self.rows = self.trainer.rows
         self.trainer.fit(self._after_epoch)
         tested = self._test()
         self._save_checkpoint()
@@ -108,14 +110,14 @@ class Run:
         hosts = self.comm.gather(HostFacts(self.threads, manifest.machine()))
         if self.folder is None:
             return
-        for line in start_lines(self.config, self.prepared, hosts):
-            self._say(line)
         self.folder.write_manifest(
             run=self.folder.run,
             state="running",
             start=manifest.timestamp(ago=self.clock.wall_seconds()),
             **run_facts(self.config, self.prepared, hosts, self.allocator),
         )
+        for line in start_lines(self.config, self.prepared, hosts):
+            self._say(line)
 
     def _say(self, line: str) -> None:
         self.log.append(line)
@@ -130,19 +132,23 @@ class Run:
         if self.folder is None:
             return
         with self.clock.during("other"):
-            row = self.trainer.rows[-1]
+            row = self.rows[-1]
             validation = "" if row.validation_loss is None else (
                 f", validation loss {row.validation_loss:.4f}, accuracy {row.validation_accuracy:.2%}"
             )  # fmt: skip
-            loss, accuracy = epoch_means(self.trainer.rows, self.prepared.samples)
+            loss, accuracy = epoch_means(self.rows, self.prepared.samples)
             say(f"epoch {row.epoch}: loss {loss:.4f}, accuracy {accuracy:.2%}{validation}")
             self._write_tables(times)
 
     def _write_tables(self, times: Sequence[RankTimes]) -> None:
         if self.folder is not None:
-            self.folder.write_losses(self.trainer.rows)
+            self._write_losses()
             self.folder.write_timing(times)
-            self.folder.write_log([*self.log, *map(step_line, self.trainer.rows)])
+
+    def _write_losses(self) -> None:
+        if self.folder is not None:
+            self.folder.write_losses(self.rows)
+            self.folder.write_log([*self.log, *map(step_line, self.rows)])
 
     def _test(self) -> Evaluation | None:
         """Loss, accuracy and predictions of the test file, where there is one."""
@@ -172,6 +178,7 @@ class Run:
                         normalisation=prepared.normalisation,
                         label_names=tuple(map(str, range(prepared.architecture.num_classes))),
                         config=self.config,
+                        rows=prepared.train.rows,
                         logical_shards=prepared.logical_shards,
                         epoch=trainer.epoch - (trainer.epoch_step > 0),
                         epoch_step=trainer.epoch_step,
@@ -205,9 +212,9 @@ class Run:
                 if tested is None
                 else {"rows": tested.rows, "loss": tested.loss, "accuracy": tested.accuracy},
             )
-            for line in summary_lines(self.trainer.rows, times, tested, self.prepared.samples):
-                print(line)
-            print(f"results: {self.path}", flush=True)
+            for line in summary_lines(self.rows, times, tested, self.prepared.samples):
+                say(line)
+            say(f"results: {self.path}")
         self.heartbeat.end("completed")
 
     def _write_trace(self) -> None:
@@ -230,8 +237,12 @@ class Run:
             state, words = "stopped", f"stopped by {reason}"
         self.heartbeat.end(state, words)
         known_to_all = getattr(error, "agreed", False) or self.comm.size == 1
-        if self.folder is not None and known_to_all:
-            try:
+        if self.folder is None:
+            return
+        # What cannot be written now either is told by the error itself.
+        with contextlib.suppress(HpcnnError):
+            if self.rows:
+                self._write_losses()
+        with contextlib.suppress(HpcnnError):
+            if known_to_all:
                 self.folder.write_manifest(state=state, words=words, end=manifest.timestamp())
-            except HpcnnError as second:
-                print(f"hpcnn: {second}", file=sys.stderr)

@@ -144,10 +144,10 @@ def test_a_first_row_with_a_missing_value_is_not_taken_for_a_header(tmp_path: Pa
         detected(tmp_path, csv_bytes([[1, cell, 3], [1, 2, 3]]))
 
 
-def test_a_header_of_numbers_can_be_told(tmp_path: Path) -> None:
-    content = csv_bytes([list(range(10)), *digits(20)])
-    assert detected(tmp_path, content).start == 0
-    assert detected(tmp_path, content, header="yes").start == len(b"0,1,2,3,4,5,6,7,8,9\n")
+def test_a_header_of_other_numbers_can_be_told(tmp_path: Path) -> None:
+    content = csv_bytes([list(range(1, 11)), *digits(20)])
+    assert detected(tmp_path, content, label_column="last").start == 0
+    assert detected(tmp_path, content, header="yes").start == len(b"1,2,3,4,5,6,7,8,9,10\n")
 
 
 def test_an_unknown_word_for_the_header_is_refused(tmp_path: Path) -> None:
@@ -186,3 +186,12 @@ def test_the_input_shape_is_inferred_or_held_against_the_features() -> None:
         input_shape_of("x.csv", 12, (1, 2, 2))
     with pytest.raises(DataError, match=r"13 features make no square image.*--input-shape"):
         input_shape_of("x.csv", 13, None)
+
+
+@pytest.mark.parametrize("label", ["first", "last"])
+def test_column_numbers_in_place_of_names_are_a_header(tmp_path: Path, label: str) -> None:
+    numbered = csv_bytes(digits(20, label=label), names=[str(column) for column in range(10)])
+    found = detected(tmp_path, numbered)
+    assert found.header
+    assert found.label_column == (0 if label == "first" else 9)
+    assert not detected(tmp_path, numbered, header="no", label_column=label).header

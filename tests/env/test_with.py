@@ -52,6 +52,11 @@ def test_the_command_runs_in_the_environment_with_this_clone(ready) -> None:
     assert Path(pin).is_relative_to(made)
 
 
+def test_a_command_has_a_home_even_where_a_job_has_none(ready) -> None:
+    seen = variables_seen(ready, HOME="", HPCNN_ENV_ROOT=str(ready.root))
+    assert Path(seen["HOME"]).is_dir()
+
+
 def test_hpcnn_is_that_of_the_clone_whatever_lies_in_the_current_folder(ready) -> None:
     (ready.folder / "hpcnn.py").write_text("print('the wrong one')")
     status, out, _ = ready.run("with.sh", "torch", "hpcnn", "--help")

@@ -76,6 +76,18 @@ def test_a_loss_that_is_no_number_ends_all_ranks_with_one_line(tmp_path: Path) -
     assert "the loss is" in state.words
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_weights_that_the_last_update_made_no_numbers_are_no_completed_run(tmp_path: Path, ranks: int) -> None:
+    csv = write_digits(tmp_path)
+    flags = ["--learning-rate", "1e30", "--optimizer", "sgd", "--max-steps", "1", "--test", str(csv)]
+    run = run_ranks(ranks, [*train(csv, tmp_path / "out"), *flags], timeout=120)
+    assert run.returncode != 0
+    said = [line for line in run.stderr.splitlines() if line.startswith("hpcnn: ")]
+    assert len(said) == 1
+    assert "--learning-rate" in said[0]
+    assert read_state(tmp_path / "out" / "run").state == "failed"
+
+
 def test_a_full_disk_ends_the_run_with_one_line_and_no_half_file(tmp_path: Path, small_disk: Path) -> None:
     csv = write_digits(tmp_path)
     run = run_ranks(

@@ -62,6 +62,6 @@ def test_what_is_no_grid_is_refused_with_the_part_that_is_wrong(text: str, named
 
 @pytest.mark.parametrize("ranks", [1, 4, 12])
 def test_a_grid_of_another_size_than_the_ranks_is_refused_with_the_remedy(ranks: int) -> None:
-    message = rf"--grid dp=2,pp=3,tp=1 needs 6 ranks, but {ranks} were started: use mpirun -np 6"
+    message = rf"--grid dp=2,pp=3,tp=1 needs 6 ranks, not {ranks}: use mpirun -np 6"
     with pytest.raises(LaunchError, match=message):
         parse_grid("dp=2,pp=3", ranks)

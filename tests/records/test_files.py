@@ -64,9 +64,28 @@ def test_past_the_limit_on_a_files_size_nothing_of_the_new_file_is_left(tmp_path
     )
     command = [sys.executable, "-c", script, str(path)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == f"{path}: cannot be written: File too large; free space or choose another --out\n"
+    assert done.stdout == f"{path}: cannot be written: File too large; choose another place\n"
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["run.json"]
+
+
+def test_what_is_no_file_is_written_into_and_stays_what_it_is(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True)
+    write_text(pipe, "through the pipe")
+    assert reader.communicate(timeout=30)[0] == "through the pipe"
+    assert pipe.is_fifo()
+    with pytest.raises(ResultsError, match="No space left on device"):
+        write_text(Path("/dev/full"), "x" * 100_000)
+    assert Path("/dev/full").is_char_device()
+    with pytest.raises(ResultsError, match="it is a folder"):
+        write_text(tmp_path, "x")
+
+
+def test_numbers_that_json_has_none_for_are_null(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"a": [math.nan, 1.5, (math.inf, -math.inf)], "b": {"c": math.nan}})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"a": [None, 1.5, [None, None]], "b": {"c": None}}
 
 
 @pytest.mark.parametrize("folder", ["gone", "file"])

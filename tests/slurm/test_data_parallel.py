@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import Cluster, Job
+from tests.slurm.cluster import CLONE, Cluster, Job
 
 SCRIPT = "jobs/data_parallel.slurm"
 SMALL = ("--epochs", "1", "--global-batch", "50")
@@ -48,6 +49,16 @@ def test_four_ranks_complete_and_leave_their_files(
     assert sorted(rank for rank, _ in places) == [0, 1, 2, 3]
     assert {host for _, host in places} == hosts_of(cluster, job)
     assert len(hosts_of(cluster, job)) == nodes
+
+
+def test_the_readmes_jobs_complete_as_they_stand_there(cluster: Cluster, submit_folder: Path) -> None:
+    readme = (CLONE / "README.md").read_text(encoding="utf-8")
+    commands = [line for line in readme.splitlines() if line.startswith("sbatch ")]
+    assert len(commands) == 2
+    for command in commands:  # on the 200 rows of the fixture's data/train.csv
+        job = cluster.run(submit_folder, *shlex.split(command)[1:])
+        assert job.state == "COMPLETED", job
+    assert len(list(submit_folder.glob("results/*/run.json"))) == 2
 
 
 def test_singletons_under_the_wrong_pmi_are_refused_and_the_job_fails(cluster: Cluster, submit_folder: Path) -> None:

@@ -9,15 +9,19 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tests.support.mpi import REPOSITORY, SETTINGS, end_session
 
 COLUMNS = 110
 
 
-def on_terminal(command: Sequence[str], *, stdout: bool = False, timeout: float = 90) -> tuple[int, str]:
-    """Status, and what a command's standard error (and output, on wish) put onto a terminal of 110 columns."""
+def on_terminal(
+    command: Sequence[str], *, stdout: bool = False, timeout: float = 90, until: Callable[[str], bool] | None = None
+) -> tuple[int, str]:
+    """Status, and what a command's standard error (and output, on wish) put onto a terminal of 110 columns.
+
+    `until` ends the command, with status -1, as soon as what is shown is enough."""
     outer, inner = pty.openpty()
     fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 30, COLUMNS, 0, 0))
     process = subprocess.Popen(
@@ -35,6 +39,8 @@ def on_terminal(command: Sequence[str], *, stdout: bool = False, timeout: float 
             if not part:
                 break
             shown += part
+            if until is not None and until(shown.decode()):
+                return -1, shown.decode()
         return process.wait(timeout=max(1.0, deadline - time.monotonic())), shown.decode()
     finally:
         os.close(outer)

@@ -37,6 +37,7 @@ def checkpoint(files: Path) -> Checkpoint:
         normalisation=Normalisation(np.array([0.1], np.float32), np.array([1 / 3], np.float32)),
         label_names=tuple(map(str, range(10))),
         config=RunConfig(train="rows.csv", learning_rate=0.1, seed=2**63 - 1, base_batch=7),
+        rows=211,
         logical_shards=13,
         epoch=2,
         epoch_step=3,

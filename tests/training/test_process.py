@@ -87,8 +87,9 @@ def test_more_threads_than_cores_are_warned_of_with_both_numbers() -> None:
     cores = len(os.sched_getaffinity(0))
     assert decide_threads(cores, {}, Alone()).warning == ""
     warning = decide_threads(cores + 1, {}, Alone()).warning
-    assert f"1 ranks x {cores + 1} threads share {cores} cores" in warning
-    assert "use fewer ranks or --threads" in warning
+    assert f"ranks x threads, 1 x {cores + 1}, are more than the cores of" in warning
+    assert f", {cores}: they will wait" in warning
+    assert "use fewer --threads or ranks" in warning
 
 
 def test_the_command_refuses_a_wrong_variable_in_one_line() -> None:

@@ -119,7 +119,7 @@ def test_a_finished_run_that_is_resumed_says_that_nothing_is_left(world: World, 
     _, half = halves(world, files, out, "sgd")
     outcome = world.train("--resume", half, "--out", out, "--run-id", "nothing-left")
     assert f"resumed from {half} after epoch 2, step 14" in outcome.stdout
-    assert "warning: all 2 epochs were done before: give --epochs above 2 to go on" in outcome.stdout
+    assert "warning: 2 epochs of 2 were done before: give --epochs above 2 to go on" in outcome.stdout
     assert curve(out / "nothing-left") == []
     assert vectors(out / "nothing-left")["weights"].tobytes() == vectors(half)["weights"].tobytes()
 
@@ -132,6 +132,7 @@ def test_a_finished_run_that_is_resumed_says_that_nothing_is_left(world: World, 
         (["--classes", "11"], "and 10 classes, this run builds little for (1, 28, 28) and 11 classes"),
         (["--momentum", "0", "--no-nesterov"], "optimizer state is ['velocity'], this run's is []: resume with"),
         (["--momentum", "0", "--no-nesterov", "--optimizer", "adam"], "is ['first_moment', 'second_moment']"),
+        (["--normalise", "none"], "learnt from rows scaled by --normalise scale, not none: leave --normalise out"),
         (["--nesterov", "--optimizer", "adam"], "--momentum and --nesterov belong to --optimizer sgd"),
     ],
 )
@@ -150,3 +151,38 @@ def test_what_is_no_checkpoint_is_refused_in_one_line(worlds: Worlds, files: Pat
     for place, words in [(files / "train.csv", "is not a checkpoint"), (out / "nowhere", "no checkpoint")]:
         outcome = worlds.of(ranks).hpcnn("train", "--resume", place, "--out", out / "refused")
         assert words in refusal(outcome, out / "refused")
+
+
+def test_a_cut_epoch_goes_on_with_its_own_rows_only(worlds: Worlds, files: Path, out: Path) -> None:
+    cut = train(worlds.of(1), files, out, "cut", "--max-steps", 3)
+    outcome = worlds.of(1).hpcnn(
+        "train",
+        "--resume",
+        cut,
+        "--train",
+        files / "test.csv",
+        "--classes",
+        10,
+        "--out",
+        out / "refused",
+        "--threads",
+        1,
+    )
+    assert "ends after step 3 of an epoch of 211 rows, but" in refusal(outcome, out / "refused")
+
+
+def test_a_run_of_other_ranks_or_threads_is_resumed_without_its_layout(worlds: Worlds, files: Path, out: Path) -> None:
+    half = train(worlds.of(1), files, out, "laid-out", "--epochs", 1, "--grid", "dp=1")
+    rest = resume(worlds.of(2), half, "laid-out-2", "--epochs", 2)
+    assert manifest(rest)["grid"] == "dp=2,pp=1,tp=1"
+
+
+def test_a_resumed_runs_file_that_is_not_here_is_named_with_the_flag(worlds: Worlds, files: Path, out: Path) -> None:
+    moved = out / "moved.csv"
+    moved.write_bytes((files / "train.csv").read_bytes())
+    half = train(worlds.of(1), files, out, "moved", "--train", moved, "--epochs", 1)
+    moved.unlink()
+    outcome = worlds.of(1).hpcnn("train", "--resume", half, "--out", out / "refused")
+    assert f"--train {moved} of the resumed run is not there from this folder: give --train" in refusal(
+        outcome, out / "refused"
+    )

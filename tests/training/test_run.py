@@ -83,8 +83,9 @@ def test_an_end_prints_epochs_seconds_of_ranks_test_figures_and_the_place(runs: 
     figures = manifest(runs.folder(ranks))["test"]
     assert lines[-2] == f"test: 61 rows, loss {figures['loss']:.4f}, accuracy {figures['accuracy']:.2%}"
     assert lines[-1] == f"results: {runs.folder(ranks)}"
-    # Means over the rows of the epoch's steps, as they stand in loss.csv.
-    loss = np.mean(numbers(runs.folder(ranks), "train_loss")[STEPS:])
+    # Means over the epoch's rows, of which the last step has fewer, from what stands in loss.csv.
+    rows = np.diff(numbers(runs.folder(ranks), "samples"))[-STEPS:]
+    loss = np.average(numbers(runs.folder(ranks), "train_loss")[STEPS:], weights=rows)
     assert f"epoch 2: loss {loss:.4f}" in epochs[1]
 
 

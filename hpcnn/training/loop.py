@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hpcnn.data.dataset import aligned_empty
+from hpcnn.data.dataset import Dataset, aligned_empty
 from hpcnn.errors import TrainingError
 from hpcnn.network.masks import segment_masks
 from hpcnn.parallel.executor import LocalBatch
@@ -18,7 +19,7 @@ from hpcnn.records.clocks import clock_offset
 from hpcnn.records.heartbeat import Heartbeat
 from hpcnn.records.phases import PhaseClock
 from hpcnn.records.run_folder import LossRow
-from hpcnn.training.evaluate import evaluate
+from hpcnn.training.evaluate import Evaluation, evaluate
 from hpcnn.training.prepare import Prepared
 from hpcnn.training.progress import Progress
 from hpcnn.wrappers.contract import Array
@@ -104,15 +105,16 @@ class Trainer:
 
     def _check_loss(self, row: LossRow) -> None:
         if not math.isfinite(row.train_loss):
-            self._give_up(f"epoch {row.epoch}, step {row.step}: the loss is {row.train_loss}")
+            self.give_up(f"epoch {row.epoch}, step {row.step}: the loss is {row.train_loss}")
 
     def _check_weights(self) -> None:
         """The last update of an epoch may have gone where no loss was taken yet."""
         if not np.isfinite(self._prepared.vectors.weights).all():
             row = self.rows[-1]
-            self._give_up(f"epoch {row.epoch}, step {row.step}: its update made weights that are no numbers")
+            self.give_up(f"epoch {row.epoch}, step {row.step}: its update made weights that are no numbers")
 
-    def _give_up(self, what: str) -> NoReturn:
+    def give_up(self, what: str) -> NoReturn:
+        """Raise TrainingError; for what every rank found alike."""
         error = TrainingError(
             f"{what}, training cannot go on; try a lower --learning-rate than "
             f"{self._prepared.config.learning_rate:g}, or --warmup-epochs"
@@ -124,11 +126,17 @@ class Trainer:
         prepared = self._prepared
         if not prepared.validation_rows_in_all:
             return
-        self._heartbeat.doing("validate", self.epoch, self.step)
-        found = evaluate(
-            prepared.model, prepared.train, prepared.normalisation, prepared.validation_rows, self._comm, self._clock
-        )
+        found = self.evaluate("validation", prepared.train, prepared.validation_rows)
         self.rows[-1] = replace(self.rows[-1], validation_loss=found.loss, validation_accuracy=found.accuracy)
+
+    def evaluate(self, name: str, dataset: Dataset, rows: Mapping[int, NDArray[np.int64]]) -> Evaluation:
+        """Collective: the network as it is now, on rows of a dataset. TrainingError where the loss is no number."""
+        self._heartbeat.doing(name, self.epoch, self.step)
+        prepared = self._prepared
+        found = evaluate(prepared.model, dataset, prepared.normalisation, rows, self._comm, self._clock)
+        if found.loss is not None and not math.isfinite(found.loss):
+            self.give_up(f"epoch {self.epoch}, after {self.step} steps: the {name} loss is {found.loss}")
+        return found
 
     def _check_replicas(self) -> None:
         """Replicas add the same bits to the same bits; that they are still equal is checked, not hoped."""

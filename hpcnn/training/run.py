@@ -21,7 +21,7 @@ from hpcnn.records.run_folder import LossRow, RankTimes, RunFolder, run_name
 from hpcnn.records.trace import trace_document
 from hpcnn.training.checkpoint import NAME, Checkpoint, save_checkpoint
 from hpcnn.training.describe import HostFacts, run_facts, start_lines
-from hpcnn.training.evaluate import Evaluation, all_rows, evaluate
+from hpcnn.training.evaluate import Evaluation, all_rows
 from hpcnn.training.layer_costs import measure_layers
 from hpcnn.training.loop import Trainer
 from hpcnn.training.prepare import Prepared, prepare
@@ -152,12 +152,10 @@ class Run:
 
     def _test(self) -> Evaluation | None:
         """Loss, accuracy and predictions of the test file, where there is one."""
-        prepared = self.prepared
-        test = prepared.test
+        test = self.prepared.test
         if test is None:
             return None
-        self.heartbeat.doing("test", self.trainer.epoch, self.trainer.step)
-        found = evaluate(prepared.model, test, prepared.normalisation, all_rows(test), self.comm, self.clock)
+        found = self.trainer.evaluate("test", test, all_rows(test))
         predictions = self.comm.gather(found.predicted)
         if self.folder is not None:
             self.folder.write_predictions(np.concatenate(predictions).tolist())

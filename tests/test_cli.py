@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.mpi.digits import write_digits
-from tests.support.mpi import SETTINGS, RankRun, run_session
+from tests.support.mpi import REPOSITORY, SETTINGS, RankRun, run_session
 
 VERBS = ("train", "predict", "compare", "networks", "backends")
 HPCNN = (sys.executable, "-m", "hpcnn")
@@ -224,10 +224,9 @@ def test_the_version_and_the_backends_are_told() -> None:
 
 
 def test_the_command_and_the_module_are_the_same() -> None:
-    script = Path(sys.executable).parent / "hpcnn"
-    if not script.exists():
-        pytest.skip("hpcnn is not installed beside this Python")
-    assert run_session([str(script), "networks"]).stdout == hpcnn("networks").stdout
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    command = run_session([str(REPOSITORY / "env" / "bin" / "hpcnn"), "networks"], env={"PATH": path})
+    assert command.stdout == hpcnn("networks").stdout != ""
 
 
 def test_letters_that_the_locale_does_not_know_are_refused_before_anything_is_done(

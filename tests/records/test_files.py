@@ -21,21 +21,14 @@ from hypothesis import strategies as st
 
 from hpcnn.errors import ResultsError
 from hpcnn.records.files import write_csv, write_json, write_text
+from tests.support.disk import mounted
 from tests.support.mpi import REPOSITORY
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 KiB. Needs root, as CI is; the limit on a file's size below needs no rights."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small disk needs root")
-    folder = tmp_path / "small"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], check=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
+    """A file system of 64 KiB. The limit on a file's size below needs no rights."""
+    yield from mounted(tmp_path / "small", "64k")
 
 
 def test_on_a_full_disk_the_old_file_stays_whole_and_nothing_else_is_left(small_disk: Path) -> None:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hpcnn import __version__
-from hpcnn.config import RunConfig, add_flags, config_from, read_run_file
+from hpcnn.config import RunConfig
+from hpcnn.config_sources import KERAS_BACKEND, add_flags, config_from, read_run_file
 from hpcnn.errors import ConfigError, HpcnnError, LaunchError
 
 SECONDS_TO_SPEAK = 0.5
@@ -135,6 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     predict.add_argument("--data", required=True, metavar="CSV", help="rows, with labels or without")
     predict.add_argument("--out", required=True, metavar="CSV", help="where ImageId,Label goes")
     predict.add_argument("--backend", help="the framework that computes (default: the one that trained)")
+    predict.add_argument("--keras-backend", help="what Keras computes with (default: tensorflow)")
     predict.add_argument("--label-column", default="auto", help="auto, first, last, none, a name or a column from 0")
     predict.add_argument("--header", default="auto", choices=("auto", "yes", "no"), help="whether the CSV has a header")
     predict.set_defaults(verb=_predict)
@@ -160,7 +162,7 @@ def _train(options: argparse.Namespace) -> int:
     from hpcnn.cluster.launch import open_world
     from hpcnn.wrappers.registry import check_backend
 
-    check_backend(config.backend)
+    check_backend(config.backend, config.backend_option)
     comm = open_world(os.environ, config.strategy)
     try:
         from hpcnn.training.run import train
@@ -184,11 +186,12 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _train_config(options: argparse.Namespace) -> RunConfig:
-    flags = {name: value for name, value in vars(options).items() if name in RunConfig.__dataclass_fields__}
+    known = (*RunConfig.__dataclass_fields__, KERAS_BACKEND)
+    flags = {name: value for name, value in vars(options).items() if name in known}
     for name, value in flags.items():
         if value == "":
             raise ConfigError(f"--{name.replace('_', '-')} is empty: leave it out or give a value")
-    in_file = {} if options.run is None else read_run_file(Path(options.run))
+    in_file = {} if options.run is None else read_run_file(Path(options.run)).run
     resume = flags.get("resume", in_file.get("resume"))
     base: dict[str, Any] = {}
     if isinstance(resume, str):
@@ -227,7 +230,8 @@ def _predict(options: argparse.Namespace) -> int:
 
     found = predict(
         Path(options.run), Path(options.data), Path(options.out),
-        backend=options.backend, label_column=options.label_column, header=options.header,
+        backend=options.backend, keras_backend=options.keras_backend,
+        label_column=options.label_column, header=options.header,
     )  # fmt: skip
     if found.loss is not None:
         print(f"{found.rows:,} rows, loss {found.loss:.4f}, accuracy {found.accuracy:.2%}")
@@ -256,12 +260,7 @@ def _networks(options: argparse.Namespace) -> int:
 
 
 def _backends(options: argparse.Namespace) -> int:
-    from hpcnn.wrappers.registry import BACKENDS
+    from hpcnn.wrappers.survey import backend_lines
 
-    for name, backend in BACKENDS.items():
-        missing = backend.missing()
-        print(
-            f"{name:<12}"
-            + (f"missing {', '.join(missing)}: bash env/with.sh {name} hpcnn backends" if missing else "ready")
-        )
+    print("\n".join(backend_lines()))
     return 0

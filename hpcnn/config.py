@@ -1,23 +1,20 @@
-"""Everything that a run can be told, in one frozen dataclass, from a TOML file and from flags, checked in one place.
+"""Everything that a run can be told, in one frozen dataclass, checked in one place.
 
 A field is a flag (`--global-batch`), a TOML key (`global_batch` in the table `[run]`) and a line of run.json at once,
-so the three cannot drift apart. Flags override the file.
+so the three cannot drift apart (hpcnn.config_sources).
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import difflib
 import hashlib
 import json
 import math
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from hpcnn.backend_options import backend_label, resolve_options
 from hpcnn.errors import ConfigError
 
 STRATEGIES = ("single", "data")
@@ -61,6 +58,9 @@ class RunConfig:
 
     network: str = _option("cnn2d_3layer_fullconnected_3layer", "a name that `hpcnn networks` lists, or a TOML file")
     backend: str = _option("torch", "the framework that computes (`hpcnn backends`)")
+    backend_option: Mapping[str, Any] = field(
+        default_factory=dict, metadata={"help": "a switch of the framework (`hpcnn backends`); may be given again"}
+    )
     strategy: str = _option("data", "how ranks share the work", choices=STRATEGIES)
     grid: str | None = _option(None, "ranks as replicas x stages x tensor parts, as dp=4,pp=1,tp=1 (default: all dp)")
     reducer: str = _option("mpi", "what adds gradients across ranks", choices=REDUCERS)
@@ -129,9 +129,14 @@ class RunConfig:
     inject: str | None = _option(None, "make a fault on purpose, to see whether compare names it", choices=FAULTS)
 
     def __post_init__(self) -> None:
+        options = resolve_options(self.backend, self.backend_option, f"--backend-option of {self.backend}:")
+        given = {name: getattr(options, name) for name in sorted(self.backend_option)}
+        object.__setattr__(self, "backend_option", given)
         for item in dataclasses.fields(self):
             value = getattr(self, item.name)
-            if _kind(item) is float and type(value) is int:
+            if item.name == "backend_option":
+                continue
+            if kind_of(item) is float and type(value) is int:
                 object.__setattr__(self, item.name, value := _as_float(value))
             _check_value(item, value)
         self.parsed_input_shape()
@@ -152,6 +157,11 @@ class RunConfig:
         settings = {key: value for key, value in self.to_dict().items() if key not in ignored}
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:7]
 
+    @property
+    def backend_label(self) -> str:
+        """The backend in names of runs and files."""
+        return backend_label(self.backend, self.backend_option)
+
     def parsed_input_shape(self) -> tuple[int, int, int] | None:
         """`--input-shape` as numbers, or None where the columns decide."""
         if self.input_shape is None:
@@ -165,11 +175,11 @@ class RunConfig:
         return channels, height, width
 
 
-def _flag(item: dataclasses.Field[Any]) -> str:
+def flag_of(item: dataclasses.Field[Any]) -> str:
     return "--" + item.name.replace("_", "-")
 
 
-def _kind(item: dataclasses.Field[Any]) -> type:
+def kind_of(item: dataclasses.Field[Any]) -> type:
     """The plain type behind an annotation such as `int | None` (annotations are strings here)."""
     return {"str": str, "int": int, "float": float, "bool": bool}[str(item.type).split(" ")[0]]
 
@@ -177,9 +187,9 @@ def _kind(item: dataclasses.Field[Any]) -> type:
 def _check_value(item: dataclasses.Field[Any], value: Any) -> None:
     if value is None:
         return
-    flag, kind, choices, check = _flag(item), _kind(item), item.metadata["choices"], item.metadata["check"]
+    flag, kind, choices, check = flag_of(item), kind_of(item), item.metadata["choices"], item.metadata["check"]
     if type(value) is not kind:
-        raise ConfigError(f"{flag} takes {_words(kind)}, not {value!r}")
+        raise ConfigError(f"{flag} takes {words_for(kind)}, not {value!r}")
     if choices and value not in choices:
         raise ConfigError(f"{flag} {value!r} is unknown: choose from {', '.join(choices)}")
     if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
@@ -199,70 +209,5 @@ def _as_float(value: int) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def _words(kind: type) -> str:
+def words_for(kind: type) -> str:
     return {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}[kind]
-
-
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """One flag a field; a flag that was not given stays out of the namespace, so that the file's value holds."""
-    for item in dataclasses.fields(RunConfig):
-        kind, choices = _kind(item), item.metadata["choices"]
-        default = item.default
-        text = item.metadata["help"] + ("" if default is None else f" (default: {default})")
-        if kind is bool:
-            parser.add_argument(
-                _flag(item), action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=text
-            )
-        else:
-            metavar = "|".join(choices) if choices else item.name.upper()
-            parser.add_argument(_flag(item), default=argparse.SUPPRESS, metavar=metavar, help=text)
-
-
-def config_from(
-    flags: Mapping[str, Any], path: str | Path | None = None, base: Mapping[str, Any] | None = None
-) -> RunConfig:
-    """`base` (a resumed run's settings), overridden by TOML file `path` (its table `[run]`), overridden by `flags`
-    (texts, as a shell gives them).
-
-    Raises ConfigError with the flag or key, the value and what it may be.
-    """
-    values: dict[str, Any] = {**(base or {}), **(read_run_file(Path(path)) if path is not None else {})}
-    fields = {item.name: item for item in dataclasses.fields(RunConfig)}
-    for name, text in flags.items():
-        values[name] = _converted(fields[name], text)
-    return RunConfig(**values)
-
-
-def _converted(item: dataclasses.Field[Any], text: Any) -> Any:
-    kind = _kind(item)
-    if not isinstance(text, str) or kind is str:
-        return text
-    try:
-        return kind(text)
-    except ValueError:
-        raise ConfigError(f"{_flag(item)} takes {_words(kind)}, not {text!r}") from None
-
-
-def read_run_file(path: Path) -> dict[str, Any]:
-    """The table [run] of a TOML file. Raises ConfigError where it is missing, no TOML, or holds an unknown key."""
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such run file; give a TOML file with a table [run], or flags alone") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: is not TOML: {error}") from None
-    unknown = sorted(set(document) - {"run"})
-    if unknown:
-        raise ConfigError(f"{path}: unknown table or key {unknown[0]!r}: settings stand in the table [run]")
-    table = document.get("run", {})
-    if not isinstance(table, dict):
-        raise ConfigError(f"{path}: 'run' is not a table: write its settings under a line [run]")
-    names = [item.name for item in dataclasses.fields(RunConfig)]
-    for key in table:
-        if key not in names:
-            near = difflib.get_close_matches(key, names, n=1)
-            remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
-            raise ConfigError(f"{path}: [run] {key!r} is unknown: {remedy}")
-    return dict(table)

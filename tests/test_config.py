@@ -13,12 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcnn.config import RunConfig, add_flags, config_from
+from hpcnn.config import RunConfig
+from hpcnn.config_sources import add_flags, config_from
 from hpcnn.errors import ConfigError
 
 # Scripts are written with these: one that goes away, or changes its name, breaks them.
 FROZEN = """
---network --backend --strategy --grid --reducer --micro-batches --logical-shards --train --test --label-column --header
+--network --backend --backend-option --strategy --grid --reducer --micro-batches --logical-shards --train --test
+--label-column --header
 --input-shape --classes --normalise --validation-fraction --epochs --max-steps --global-batch --base-batch --optimizer
 --learning-rate --momentum --nesterov --beta1 --beta2 --decay --warmup-epochs --weight-decay --weight-decay-kind --seed
 --device --threads --allocator --out --run-id --resume --checkpoint-every --trace --progress --inject
@@ -51,7 +53,7 @@ def test_the_flags_are_those_that_scripts_are_written_with() -> None:
     parser = argparse.ArgumentParser()
     add_flags(parser)
     known = {text for text in parser._option_string_actions if not text.startswith("--no-")} - {"-h", "--help"}
-    assert known == set(FLAGS)
+    assert known == {*FLAGS, "--keras-backend"}
 
 
 def test_every_setting_is_a_flag_and_every_flag_a_setting() -> None:
@@ -207,6 +209,9 @@ COUNTS = st.integers(1, 10**9)
 CONFIGS = st.builds(
     RunConfig,
     network=TEXTS,
+    backend_option=st.fixed_dictionaries(
+        {}, optional={"compile": st.booleans(), "intra_op_threads": st.integers(1, 4096)}
+    ),
     grid=st.none() | TEXTS,
     micro_batches=COUNTS,
     logical_shards=st.none() | COUNTS,
@@ -230,10 +235,12 @@ def test_settings_written_as_toml_read_back_equal(config: RunConfig) -> None:
     lines = [
         f"{key} = {json.dumps(value, ensure_ascii=False)}"
         for key, value in config.to_dict().items()
-        if value is not None
+        if value is not None and key != "backend_option"
     ]
+    switches = [f"{key} = {json.dumps(value)}" for key, value in config.backend_option.items()]
+    text = "\n".join(["[run]", *lines, f"[backend.{config.backend}]", *switches])
     with TemporaryDirectory() as folder:
-        assert config_from({}, toml(Path(folder), "\n".join(["[run]", *lines]))) == config
+        assert config_from({}, toml(Path(folder), text)) == config
 
 
 @given(CONFIGS)

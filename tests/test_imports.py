@@ -14,8 +14,8 @@ from tests.support.mpi import REPOSITORY, SETTINGS, run_session
 
 PACKAGE = REPOSITORY / "hpcnn"
 ROOMS = (
-    "errors", "config", "records", "network", "data", "wrappers", "parallel", "training", "studies", "cluster", "cli",
-    "__main__",
+    "errors", "backend_options", "config", "config_sources", "records", "network", "data", "wrappers", "parallel",
+    "training", "studies", "cluster", "cli", "__main__",
 )  # fmt: skip
 FRAMEWORKS = {"torch", "tensorflow", "keras", "theano", "lasagne", "caffe", "horovod", "jax", "torchvision"}
 HEAVY = FRAMEWORKS | {"mpi4py", "numpy", "pandas", "h5py", "tqdm", "matplotlib", "scipy"}

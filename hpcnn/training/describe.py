@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,9 +28,10 @@ def start_lines(config: RunConfig, prepared: Prepared, ranks: Sequence[HostFacts
     """What runs, on which rows, at which rate; then warnings."""
     architecture, order, train = prepared.architecture, prepared.order, prepared.train
     threads = ranks[0].threads
+    computes_with = config.backend_label.replace("_", " on ")
     shape = "x".join(map(str, train.input_shape))
     lines = [
-        f"network {architecture.name}, {architecture.size:,} parameters, on {config.backend}",
+        f"network {architecture.name}, {architecture.size:,} parameters, on {computes_with}",
         f"strategy {config.strategy}, {_count(len(ranks), 'rank')} x {_count(threads.count, 'thread')} "
         f"(threads from {threads.source})",
         f"data {config.train}: {train.rows:,} rows of {shape}, {train.classes} classes; {train.format.describe()}",
@@ -88,7 +90,7 @@ def run_facts(
         "network": prepared.architecture.to_dict(),
         "parameters": prepared.architecture.size,
         "data": {"rows": train.rows, "format": train.format.describe(), "input_shape": list(train.input_shape)},
-        "backend": prepared.model.describe(),
+        "backend": {**prepared.model.describe(), "options": dataclasses.asdict(prepared.model.options)},
         "versions": manifest.versions(),
         "mpi": {"version": mpi_version(), "library": manifest.libmpi_loaded()},
         "allocator": allocator,

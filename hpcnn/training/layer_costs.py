@@ -18,14 +18,13 @@ from hpcnn.network.cost import layer_costs
 from hpcnn.network.counter import Purpose, uniform
 from hpcnn.network.initial import segment_weights
 from hpcnn.network.masks import segment_masks
-from hpcnn.wrappers.contract import Array, SegmentModel
+from hpcnn.wrappers.contract import Array
+from hpcnn.wrappers.registry import BuildSegment
 
 REPEATS = 5
 
 
-def measure_layers(
-    segment_class: type[SegmentModel], architecture: Architecture, rows: int, seed: int
-) -> list[tuple[Any, ...]]:
+def measure_layers(build: BuildSegment, architecture: Architecture, rows: int, seed: int) -> list[tuple[Any, ...]]:
     """(layer, parameters, gradient_bytes, flops, forward_seconds, backward_seconds) a layer; the last three are of one
     row, forward FLOPs and seconds, measured on `rows` rows at once.
 
@@ -33,16 +32,16 @@ def measure_layers(
     """
     table: list[tuple[Any, ...]] = []
     for place, cost in enumerate(layer_costs(architecture)):
-        forward, backward = _measure(segment_class, architecture.segment(place, place + 1), rows, seed)
+        forward, backward = _measure(build, architecture.segment(place, place + 1), rows, seed)
         table.append((cost.layer, cost.parameters, cost.gradient_bytes, cost.flops, forward / rows, backward / rows))
     return table
 
 
-def _measure(segment_class: type[SegmentModel], segment: Segment, rows: int, seed: int) -> tuple[float, float]:
+def _measure(build: BuildSegment, segment: Segment, rows: int, seed: int) -> tuple[float, float]:
     weights, gradient = aligned_empty((segment.size,)), aligned_empty((segment.size,))
     weights[:] = segment_weights(segment, seed)
     gradient.fill(0.0)
-    model = segment_class(segment, weights, gradient)
+    model = build(segment, weights, gradient)
     x = _values(segment.input_shape, rows, seed)
     masks = segment_masks(segment, seed, 1, np.arange(rows))
     labels = np.zeros(rows, np.int64)

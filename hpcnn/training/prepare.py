@@ -31,7 +31,7 @@ from hpcnn.records.phases import PhaseClock
 from hpcnn.training.checkpoint import Checkpoint, load_checkpoint
 from hpcnn.training.learning_rate import LearningRate, learning_rate
 from hpcnn.wrappers.contract import SegmentModel
-from hpcnn.wrappers.registry import get_segment_class
+from hpcnn.wrappers.registry import BuildSegment, open_backend
 
 MOST_PIECES = 65_536
 """Micro-batches of a step, or logical shards of a file: each costs memory and time of its own."""
@@ -56,7 +56,7 @@ class Prepared:
     validation_rows: dict[int, NDArray[np.int64]]
     validation_rows_in_all: int
     normalisation: Normalisation
-    segment_class: type[SegmentModel]
+    build: BuildSegment
     model: SegmentModel
     vectors: FlatVectors
     optimizer: Optimizer
@@ -68,8 +68,8 @@ class Prepared:
     samples: int
 
 
-def prepare(config: RunConfig, comm: Any, clock: PhaseClock) -> Prepared:
-    """Collective. Raises the errors of hpcnn.errors, on all ranks alike."""
+def prepare(config: RunConfig, comm: Any, clock: PhaseClock, threads: int) -> Prepared:
+    """Collective. `threads`: of this rank. Raises the errors of hpcnn.errors, on all ranks alike."""
     grid, program = attempt(comm, lambda: _layout(config, comm))
     resumed = attempt(comm, lambda: load_checkpoint(config.resume) if config.resume else None)
     clock.switch("load")
@@ -78,12 +78,12 @@ def prepare(config: RunConfig, comm: Any, clock: PhaseClock) -> Prepared:
     normalisation = resumed.normalisation if resumed else fit_normalisation(config.normalise, train, order, comm)
     clock.switch("start")
     architecture = attempt(comm, lambda: _architecture(config, train, resumed))
-    segment_class = attempt(comm, lambda: get_segment_class(config.backend))
+    build = attempt(comm, lambda: open_backend(config.backend, config.backend_option, threads))
     attempt(comm, lambda: _same_batches(config, train, resumed))
     vectors = FlatVectors(architecture.whole)
     optimizer = make_optimizer(config, architecture.size)
     attempt(comm, lambda: _start_values(config, architecture, vectors, optimizer, resumed))
-    model = attempt(comm, lambda: segment_class(architecture.whole, vectors.weights, vectors.gradient))
+    model = attempt(comm, lambda: build(architecture.whole, vectors.weights, vectors.gradient))
     executor = Executor(
         program, model, vectors, optimizer, clock, comm,
         divisor=injected_divisor(config.inject, comm.size), measure_norm=comm.rank == 0,
@@ -101,7 +101,7 @@ def prepare(config: RunConfig, comm: Any, clock: PhaseClock) -> Prepared:
         validation_rows={shard: order.validation_rows(shard) for shard in train.shards},
         validation_rows_in_all=train.rows - order.training_rows,
         normalisation=normalisation,
-        segment_class=segment_class,
+        build=build,
         model=model,
         vectors=vectors,
         optimizer=optimizer,

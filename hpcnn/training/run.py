@@ -39,7 +39,7 @@ def train(config: RunConfig, comm: Any) -> Path:
     allocator = set_allocator(config.allocator)
     threads = attempt_threads(config, comm)
     try:
-        prepared = prepare(config, comm, clock)
+        prepared = prepare(config, comm, clock, threads.count)
     except HpcnnError as error:
         error.agreed = True  # prepare raises the same on all ranks
         raise
@@ -81,7 +81,7 @@ class Run:
 
     def _create_folder(self) -> RunFolder | None:
         config, architecture = self.config, self.prepared.architecture
-        name = run_name(architecture.name, config.backend, config.strategy, self.comm.size, config.short_hash())
+        name = run_name(architecture.name, config.backend_label, config.strategy, self.comm.size, config.short_hash())
         return attempt(
             self.comm,
             lambda: RunFolder.create(Path(config.out), name, config.run_id) if self.comm.rank == 0 else None,
@@ -99,9 +99,7 @@ class Run:
             with self.clock.during("other"):
                 rows = min(LAYER_ROWS, max(1, self.config.global_batch // self.comm.size))
                 prepared = self.prepared
-                self.folder.write_layers(
-                    measure_layers(prepared.segment_class, prepared.architecture, rows, self.config.seed)
-                )
+                self.folder.write_layers(measure_layers(prepared.build, prepared.architecture, rows, self.config.seed))
         self._finish(tested)
         return self.path
 

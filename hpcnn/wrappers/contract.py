@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcnn.backend_options import resolve_options
 from hpcnn.network.architecture import Segment
 
 Array = NDArray[np.float32]
@@ -54,6 +55,7 @@ class LossResult:
 class SegmentModel(abc.ABC):
     """A segment built in one framework. Construction may be slow (imports, compilation); the calls are the hot path."""
 
+    backend: ClassVar[str]
     capabilities: ClassVar[Capabilities]
 
     def __init__(
@@ -63,9 +65,11 @@ class SegmentModel(abc.ABC):
         gradient: Array,
         *,
         input_gradient: bool | None = None,
+        options: Any = None,
     ) -> None:
         """`weights`, `gradient`: float32[segment.size]. `input_gradient`: whether backward returns the input's gradient
-        (default: unless the segment is the first, whose input is data).
+        (default: unless the segment is the first, whose input is data). `options`: the backend's, of
+        hpcnn.backend_options (default: its defaults).
 
         BackendError, naming the layer, where the framework cannot express one."""
         for name, vector in (("weights", weights), ("gradient", gradient)):
@@ -77,6 +81,13 @@ class SegmentModel(abc.ABC):
         self.weights = weights
         self.gradient = gradient
         self.input_gradient = (not segment.is_first) if input_gradient is None else input_gradient
+        self.options = resolve_options(self.backend, {}) if options is None else options
+
+    @classmethod  # noqa: B027 (a framework may want nothing)
+    def set_process_up(cls, options: Any, threads: int | None) -> None:
+        """What the framework takes once a process, before the first segment. `threads`: of the rank (None: its own).
+
+        BackendError where the framework runs already in this process and otherwise."""
 
     def check_masks(self, masks: Sequence[Array]) -> None:
         """For a wrapper's forward."""

@@ -4,54 +4,91 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
 
+from hpcnn.backend_options import resolve_options
 from hpcnn.errors import BackendError
-from hpcnn.wrappers.contract import SegmentModel
+from hpcnn.network.architecture import Segment
+from hpcnn.wrappers.contract import Array, SegmentModel
+
+
+class BuildSegment(Protocol):
+    """A backend that is set up: builds segments in it."""
+
+    def __call__(
+        self, segment: Segment, weights: Array, gradient: Array, *, input_gradient: bool | None = None
+    ) -> SegmentModel: ...
 
 
 @dataclass(frozen=True)
 class Backend:
-    """Where a wrapper lives, and the packages without which it cannot work."""
+    """Where a wrapper lives, the packages without which it cannot work, and the environment that has them."""
 
     name: str
     module: str
     class_name: str
     requires: tuple[str, ...]
+    recipe: str = "modern"
 
-    def missing(self) -> tuple[str, ...]:
+    def missing(self, options: Mapping[str, Any] | None = None) -> tuple[str, ...]:
         """Required packages that are not installed here (found without importing them)."""
-        return tuple(package for package in self.requires if importlib.util.find_spec(package) is None)
+        required = list(self.requires)
+        if self.name == "keras":
+            required.append((options or {}).get("backend", "tensorflow"))
+        return tuple(package for package in required if importlib.util.find_spec(package) is None)
+
+    @property
+    def remedy(self) -> str:
+        """The command that brings what is missing, and the one that uses it."""
+        return f"make its environment with `bash env/create.sh {self.recipe}`"
 
 
 BACKENDS: dict[str, Backend] = {}
 
 
-def register_backend(name: str, module: str, class_name: str, requires: tuple[str, ...]) -> None:
+def register_backend(
+    name: str, module: str, class_name: str, requires: tuple[str, ...], recipe: str = "modern"
+) -> None:
     """Add a backend. Raises BackendError where the name is taken."""
     if name in BACKENDS:
         raise BackendError(f"backend {name!r} is registered already, by {BACKENDS[name].module}: choose another name")
-    BACKENDS[name] = Backend(name, module, class_name, requires)
+    BACKENDS[name] = Backend(name, module, class_name, requires, recipe)
 
 
 register_backend("torch", "hpcnn.wrappers.torch_wrapper", "TorchSegment", ("torch",))
+register_backend("tensorflow", "hpcnn.wrappers.tensorflow_wrapper", "TensorflowSegment", ("tensorflow",))
+# register_backend("keras", "hpcnn.wrappers.keras_wrapper", "KerasSegment", ("keras",))
 
 
-def check_backend(name: str) -> Backend:
+def check_backend(name: str, options: Mapping[str, Any] | None = None) -> Backend:
     """The entry of `name`. Raises BackendError, with the remedy, where it is unknown or not installed here."""
     if name not in BACKENDS:
         raise BackendError(f"--backend {name!r} is unknown: choose from {', '.join(BACKENDS)}")
     backend = BACKENDS[name]
-    if backend.missing():
+    if missing := backend.missing(options):
         raise BackendError(
-            f"--backend {name} needs {', '.join(backend.missing())}, not installed in this environment: "
+            f"--backend {name} needs {', '.join(missing)}, not installed in this environment: {backend.remedy} and "
             f"start with `bash env/with.sh {name} hpcnn ...`"
         )
     return backend
 
 
-def get_segment_class(name: str) -> type[SegmentModel]:
-    """The wrapper class of backend `name`; imports its framework."""
-    backend = check_backend(name)
+def get_segment_class(name: str, options: Mapping[str, Any] | None = None) -> type[SegmentModel]:
+    """The wrapper class of backend `name`; imports it, but not yet what Keras computes with."""
+    backend = check_backend(name, options)
     segment_class: type[SegmentModel] = getattr(importlib.import_module(backend.module), backend.class_name)
     return segment_class
+
+
+def open_backend(name: str, options: Mapping[str, Any] | None = None, threads: int | None = None) -> BuildSegment:
+    """The backend set up in this process with `options` (of hpcnn.backend_options; None: its defaults) and `threads`.
+
+    Raises BackendError where it is unknown, not installed, or runs already in this process and otherwise.
+    """
+    resolved = resolve_options(name, options or {}) if name in BACKENDS else None
+    segment_class = get_segment_class(name, options)
+    segment_class.set_process_up(resolved, threads)
+    return partial(segment_class, options=resolved)

@@ -31,6 +31,7 @@ from hpcnn.network.layers import (
 )
 from hpcnn.network.shapes import resolved_padding
 from hpcnn.wrappers.contract import Array, Capabilities, LossResult, SegmentModel
+from hpcnn.wrappers.relus import relus_behind_pools
 
 Tensor = torch.Tensor
 Apply = Callable[[Tensor], Tensor]
@@ -39,12 +40,34 @@ Apply = Callable[[Tensor], Tensor]
 class TorchSegment(SegmentModel):
     """A segment in eager PyTorch on the CPU."""
 
+    backend: ClassVar[str] = "torch"
     capabilities: ClassVar[Capabilities] = Capabilities(weights_are_views=True)
 
+    @classmethod
+    def set_process_up(cls, options: Any, threads: int | None) -> None:
+        intra, inter = options.intra_op_threads or threads, options.inter_op_threads
+        if intra is not None:
+            torch.set_num_threads(intra)
+        if inter is None or inter == torch.get_num_interop_threads():
+            return
+        try:
+            torch.set_num_interop_threads(inter)
+        except RuntimeError:
+            now = torch.get_num_interop_threads()
+            raise BackendError(
+                f"torch runs in this process already, with {now} inter-op threads, not {inter}: start another process"
+            ) from None
+
     def __init__(
-        self, segment: Segment, weights: Array, gradient: Array, *, input_gradient: bool | None = None
+        self,
+        segment: Segment,
+        weights: Array,
+        gradient: Array,
+        *,
+        input_gradient: bool | None = None,
+        options: Any = None,
     ) -> None:
-        super().__init__(segment, weights, gradient, input_gradient=input_gradient)
+        super().__init__(segment, weights, gradient, input_gradient=input_gradient, options=options)
         flat_weights, flat_gradient = torch.from_numpy(weights), torch.from_numpy(gradient)
         self._parameters: dict[str, Tensor] = {}
         for parameter in segment.parameters:
@@ -54,8 +77,12 @@ class TorchSegment(SegmentModel):
             leaf.grad = flat_gradient[place].view(parameter.shape)
             self._parameters[parameter.name] = leaf
         shapes = (segment.input_shape, *segment.shapes)
-        self._steps = [self._build(layer, shapes[place]) for place, layer in enumerate(segment.layers)]
-        self._make_relus_cheap(segment.layers)
+        order = relus_behind_pools(segment.layers)
+        self._steps = [self._build(segment.layers[place], shapes[place]) for place in order]
+        self._make_relus_cheap([segment.layers[place] for place in order])
+        self._run: Callable[..., Tensor] = self._apply
+        if self.options.compile:
+            self._run = torch.compile(self._apply, mode=self.options.compile_mode)
         self._slots: dict[int, tuple[Tensor, Tensor]] = {}
 
     def _build(self, layer: Layer, input_shape: tuple[int, ...]) -> Apply | None:
@@ -82,19 +109,10 @@ class TorchSegment(SegmentModel):
         raise BackendError(f"--backend torch cannot build {layer.label}: use another layer or another backend")
 
     def _make_relus_cheap(self, layers: Sequence[Layer]) -> None:
-        """The same bits with less memory to go through.
-
-        A ReLU before a max pool is done after it, on fewer elements: the largest is the same, and so is the gradient,
-        to the first maximum where that is above 0 and to none where it is not. Behind a convolution, a dense layer or
-        such a pool, whose backward does not need its output, a ReLU is done in place.
-        """
-        steps = self._steps
+        """In place behind what does not need its output to go backward: the same bits, less memory to go through."""
         for place in range(1, len(layers)):
-            before, layer = layers[place - 1], layers[place]
-            if isinstance(layer, ReLU) and isinstance(before, Conv2D | Dense):
-                steps[place] = F.relu_
-            if isinstance(layer, MaxPool2D) and isinstance(before, ReLU):
-                steps[place - 1 : place + 1] = steps[place], F.relu_
+            if isinstance(layers[place], ReLU) and isinstance(layers[place - 1], Conv2D | Dense | MaxPool2D):
+                self._steps[place] = F.relu_
 
     def _convolution(self, layer: Conv2D, input_shape: tuple[int, ...]) -> Apply:
         kernel, bias = self._parameters[f"{layer.name}/kernel"], self._parameters[f"{layer.name}/bias"]
@@ -106,21 +124,21 @@ class TorchSegment(SegmentModel):
 
     def _input(self, x: Array) -> Tensor:
         tensor = torch.from_numpy(x)
-        if tensor.dim() != 4:
+        if tensor.dim() != 4 or not self.options.channels_last:
             return tensor
         _, channels, height, width = tensor.shape
         if channels == 1:
             return tensor.as_strided(tensor.shape, (height * width, 1, width, 1))
         return tensor.contiguous(memory_format=torch.channels_last)
 
-    def _apply(self, x: Tensor, masks: Sequence[Array] | None) -> Tensor:
+    def _apply(self, x: Tensor, masks: Sequence[Tensor] | None) -> Tensor:
         """All layers; dropouts take their masks in order, or do nothing where there are none (inference)."""
         waiting = iter(masks or ())
         for apply in self._steps:
             if apply is not None:
                 x = apply(x)
             elif masks is not None:
-                x = x * torch.from_numpy(next(waiting))
+                x = x * next(waiting)
         return x
 
     def forward(self, slot: int, x: Array, masks: Sequence[Array] = ()) -> Array:
@@ -128,7 +146,7 @@ class TorchSegment(SegmentModel):
             raise ValueError(f"slot {slot} is open already: close it before another forward")
         self.check_masks(masks)
         source = self._input(x).requires_grad_(self.input_gradient)
-        output = self._apply(source, masks)
+        output = self._run(source, [torch.from_numpy(mask) for mask in masks])
         self._slots[slot] = (source, output)
         return _array(output)
 
@@ -152,12 +170,13 @@ class TorchSegment(SegmentModel):
 
     @torch.inference_mode()
     def infer(self, x: Array) -> Array:
-        return _array(self._apply(self._input(x), None))
+        return _array(self._run(self._input(x), None))
 
     def describe(self) -> dict[str, Any]:
         return {
             "threads": torch.get_num_threads(),
-            "memory_format": "channels_last",
+            "inter_op_threads": torch.get_num_interop_threads(),
+            "memory_format": "channels_last" if self.options.channels_last else "channels_first",
             "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         }
 

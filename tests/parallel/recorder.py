@@ -16,7 +16,7 @@ from hpcnn.parallel.optimizers import SGD
 from hpcnn.parallel.program import parse_program
 from hpcnn.records.phases import PhaseClock
 from hpcnn.wrappers.contract import LossResult
-from hpcnn.wrappers.registry import get_segment_class
+from hpcnn.wrappers.registry import open_backend
 from tests.parity.numpy_reference import Reference
 
 Array = Any
@@ -38,7 +38,7 @@ class Recorder:
     """The two calls that a step of a whole network makes, noted and passed on; any other is an AttributeError."""
 
     def __init__(self, vectors: FlatVectors, network: Architecture) -> None:
-        self.model = get_segment_class("torch")(network.whole, vectors.weights, vectors.gradient)
+        self.model = open_backend("torch")(network.whole, vectors.weights, vectors.gradient)
         self._noted: list[tuple[Any, ...]] = []
 
     @property

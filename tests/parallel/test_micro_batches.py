@@ -26,7 +26,7 @@ from hpcnn.parallel.grid import Grid
 from hpcnn.parallel.optimizers import SGD
 from hpcnn.parallel.strategies import make_program
 from hpcnn.records.phases import PhaseClock
-from hpcnn.wrappers.registry import get_segment_class
+from hpcnn.wrappers.registry import open_backend
 from tests.parallel.recorder import batch_of
 from tests.wrappers.backends import EVERY_BACKEND
 
@@ -76,7 +76,7 @@ def step_of(backend: str, micro_batches: int) -> tuple[Any, FlatVectors]:
     """One step on the same rows: its result, and the vectors that it leaves."""
     vectors = FlatVectors(NETWORK.whole)
     vectors.weights[:] = initial_weights(NETWORK, 3)
-    model = get_segment_class(backend)(NETWORK.whole, vectors.weights, vectors.gradient)
+    model = open_backend(backend)(NETWORK.whole, vectors.weights, vectors.gradient)
     program = make_program("single", Grid(dp=1), 0, micro_batches)
     executor = Executor(program, model, vectors, SGD(NETWORK.size), PhaseClock(), None)
     generator = np.random.default_rng(0)

@@ -18,7 +18,7 @@ from hpcnn.parallel.grid import Grid
 from hpcnn.parallel.optimizers import Optimizer
 from hpcnn.parallel.strategies import make_program
 from hpcnn.records.phases import PhaseClock
-from hpcnn.wrappers.registry import get_segment_class
+from hpcnn.wrappers.registry import open_backend
 from tests.parity.kinks import CLEAR, margins
 
 Array = Any
@@ -67,7 +67,7 @@ def executor_of(
     """A backend about to train in one process, and the vectors that it works on."""
     vectors = FlatVectors(architecture.whole)
     vectors.weights[:] = weights
-    model = get_segment_class(backend)(architecture.whole, vectors.weights, vectors.gradient)
+    model = open_backend(backend)(architecture.whole, vectors.weights, vectors.gradient)
     program = make_program("single", Grid(dp=1), 0, 1)
     return Executor(program, model, vectors, optimizer, PhaseClock(begin=0.0), None), vectors
 

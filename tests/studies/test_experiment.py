@@ -12,8 +12,8 @@ from hpcnn.studies.experiment import AS_THEY_ARE, experiment_differences
 from tests.studies.made_runs import NETWORK, curve, make_run
 
 HOW_AND_WHERE = """
-backend strategy grid reducer micro_batches device threads allocator out run_id resume checkpoint_every trace progress
-inject test
+backend backend_option strategy grid reducer micro_batches device threads allocator out run_id resume
+checkpoint_every trace progress inject test
 """
 RESOLVED = """
 network logical_shards train label_column header input_shape classes learning_rate base_batch epochs max_steps

@@ -25,7 +25,7 @@ from hpcnn.network import (
     segment_masks,
 )
 from hpcnn.wrappers.contract import SegmentModel
-from hpcnn.wrappers.registry import get_segment_class
+from hpcnn.wrappers.registry import open_backend
 from tests.wrappers.segment_reference import Answer, Rows, answer, loss_answer
 
 Array = Any
@@ -85,7 +85,7 @@ def some_rows(segment: Segment, rows: int, seed: int = 0) -> Rows:
 def build(backend: str, segment: Segment, weights: Array | None = None, **options: Any) -> SegmentModel:
     """The segment in a backend; `.weights` and `.gradient` of the result are the caller's vectors."""
     own = some_weights(segment) if weights is None else np.array(weights, np.float32)
-    return get_segment_class(backend)(segment, own, np.zeros(segment.size, np.float32), **options)
+    return open_backend(backend)(segment, own, np.zeros(segment.size, np.float32), **options)
 
 
 def assert_near(actual: Any, expected: Array, bound: float = NOISE) -> None:

@@ -1,0 +1,54 @@
+"""What `hpcnn backends` says: for each backend ready or what is missing, what brings it, and its switches."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import textwrap
+from collections.abc import Iterator
+
+from hpcnn.backend_options import OPTIONS, KerasOptions
+from hpcnn.wrappers.registry import BACKENDS, Backend
+
+WIDTH = 110
+
+
+def backend_lines() -> Iterator[str]:
+    """Lines for people. Nothing is imported: packages are looked for, and their versions read, where they lie."""
+    for backend in BACKENDS.values():
+        yield f"{backend.name:<12}{_state(backend)}"
+        if backend.name in OPTIONS:
+            yield from textwrap.wrap(f"[backend.{backend.name}] {_switches(backend.name)}", WIDTH,
+                initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False)  # fmt: skip
+
+
+def _state(backend: Backend) -> str:
+    if missing := backend.missing():
+        return (
+            f"missing {', '.join(missing)}: bash env/create.sh {backend.recipe}, then bash env/with.sh {backend.name}"
+        )
+    return f"ready ({_versions(backend)})"
+
+
+def _versions(backend: Backend) -> str:
+    """Of its packages, and for Keras of what it can compute with."""
+    packages = list(backend.requires)
+    if backend.name == "keras":
+        below = next(item for item in dataclasses.fields(KerasOptions) if item.name == "backend").metadata["choices"]
+        packages += [name for name in below if not backend.missing({"backend": name})]
+    return ", ".join(f"{package} {_version(package)}" for package in packages)
+
+
+def _version(package: str) -> str:
+    """Of an importable package; its distribution may have another name (tensorflow-cpu)."""
+    names = importlib.metadata.packages_distributions().get(package, [package])
+    found = [importlib.metadata.version(name) for name in names]
+    return found[0] if found else "?"
+
+
+def _switches(name: str) -> str:
+    return ", ".join(f"{item.name} = {_toml(item.default)}" for item in dataclasses.fields(OPTIONS[name]))
+
+
+def _toml(value: object) -> str:
+    return "(unset)" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)

@@ -1,0 +1,61 @@
+"""TensorFlow, imported quietly and alone.
+
+As it is imported TensorFlow imports Keras and JAX, where they are installed, for uses that are not ours, which doubles
+the time; and it greets on standard error, on every rank, before any setting of its own can keep it from doing so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from types import ModuleType
+
+_GUESTS = ("keras", "jax")
+_GREETINGS = (
+    b"All log messages before absl::InitializeLog()",
+    b"oneDNN custom operations are on",
+    b"rebuild TensorFlow",
+)
+
+
+def import_tensorflow() -> ModuleType:
+    """The module; later calls and imports find it as it is. What was not imported with it can be, afterwards."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if "tensorflow" in sys.modules:
+        return sys.modules["tensorflow"]
+    with _without(_GUESTS), _without_greetings():
+        return importlib.import_module("tensorflow")
+
+
+@contextlib.contextmanager
+def _without(names: tuple[str, ...]) -> Iterator[None]:
+    """An import of these fails as if they were not installed; those that are imported already stay."""
+    barred = [name for name in names if name not in sys.modules]
+    for name in barred:
+        sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        for name in barred:
+            sys.modules.pop(name, None)
+
+
+@contextlib.contextmanager
+def _without_greetings() -> Iterator[None]:
+    """What C++ writes to standard error is held back, and all of it but the greetings given out afterwards."""
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            held.seek(0)
+            for line in held:
+                if not any(greeting in line for greeting in _GREETINGS):
+                    os.write(2, line)

@@ -1,0 +1,269 @@
+"""TensorFlow behind the contract: one tf.function of (flat weights, rows, masks), called under a tape a slot.
+
+A tf.function that is called under an eager tape is split by TensorFlow into a forward that keeps what the backward
+needs, and a backward: so nothing is computed twice, and any number of slots can be open. Weights go in and gradients
+come out as one flat vector each, cut up and put together inside the function.
+
+Images are channels-last inside, the only layout that TensorFlow convolves on CPUs. relu's slope at 0 is 0 and a max
+pool's gradient goes to the first maximum, as rule 2 wants.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcnn.errors import BackendError
+from hpcnn.network.architecture import Segment
+from hpcnn.network.layers import (
+    AveragePool2D,
+    Conv2D,
+    Dense,
+    Dropout,
+    Flatten,
+    Layer,
+    MaxPool2D,
+    ReLU,
+    Softmax,
+    Tanh,
+)
+from hpcnn.network.shapes import resolved_padding
+from hpcnn.wrappers.contract import Array, Capabilities, LossResult, SegmentModel
+from hpcnn.wrappers.relus import relus_behind_pools
+from hpcnn.wrappers.tensorflow_import import import_tensorflow
+
+tf: Any = import_tensorflow()
+
+Apply = Callable[[Any], Any]
+
+
+class TensorflowSegment(SegmentModel):
+    """A segment in TensorFlow on the CPU."""
+
+    backend: ClassVar[str] = "tensorflow"
+    capabilities: ClassVar[Capabilities] = Capabilities(weights_are_views=False)
+
+    @classmethod
+    def set_process_up(cls, options: Any, threads: int | None) -> None:
+        set_tensorflow_up(options, threads)
+
+    def __init__(
+        self,
+        segment: Segment,
+        weights: Array,
+        gradient: Array,
+        *,
+        input_gradient: bool | None = None,
+        options: Any = None,
+    ) -> None:
+        super().__init__(segment, weights, gradient, input_gradient=input_gradient, options=options)
+        shapes = (segment.input_shape, *segment.shapes)
+        order = relus_behind_pools(segment.layers)
+        self._steps = [self._build(segment.layers[place], shapes[place]) for place in order]
+        rows = [tf.TensorSpec((None, *shape)) for shape in (segment.input_shape, *(s.shape for s in segment.dropouts))]
+        flat = tf.TensorSpec((segment.size,))
+        self._training = self._compiled(self._network, [flat, *rows])
+        self._inference = self._compiled(self._network, [flat, rows[0]])
+        self._slots: dict[int, tuple[Any, list[Any], Any]] = {}
+
+    def _compiled(self, function: Callable[..., Any], signature: list[Any]) -> Callable[..., Any]:
+        if not self.options.function:
+            return function
+        compiled: Callable[..., Any] = tf.function(
+            function, input_signature=signature, autograph=False, jit_compile=self.options.jit_compile or None
+        )
+        return compiled
+
+    def _network(self, flat: Any, x: Any, *masks: Any) -> Any:
+        """Layers on rows in the contract's layout; dropouts take their masks in order, or do nothing (inference)."""
+        if not self.input_gradient:
+            x = tf.stop_gradient(x)  # else a split function computes every gradient that there is
+        waiting = iter([tf.stop_gradient(mask) for mask in masks])
+        parameters = self._parameters(flat)
+        x = to_channels_last(x)
+        for apply in self._steps:
+            if apply is not None:
+                x = apply(x, parameters)
+            elif masks:
+                x = x * to_channels_last(next(waiting))
+        return to_channels_first(x)
+
+    def _parameters(self, flat: Any) -> dict[str, Any]:
+        """Tensors by name in TensorFlow's layouts: kernels height x width x in x out; dense ones stay out x in."""
+        known = self.segment.parameters
+        if not known:
+            return {}
+        pieces = tf.split(flat, [parameter.size for parameter in known])
+        parameters = {}
+        for parameter, piece in zip(known, pieces, strict=True):
+            tensor = tf.reshape(piece, parameter.shape)
+            parameters[parameter.name] = tf.transpose(tensor, (2, 3, 1, 0)) if len(parameter.shape) == 4 else tensor
+        return parameters
+
+    def _build(self, layer: Layer, input_shape: tuple[int, ...]) -> Callable[[Any, dict[str, Any]], Any] | None:
+        """The layer as a function of its input and the parameters; None for dropout, a product with a mask."""
+        kernel, bias = f"{layer.name}/kernel", f"{layer.name}/bias"
+        if isinstance(layer, Conv2D):
+            convolve = convolution(layer, input_shape)
+            return lambda x, of: tf.nn.bias_add(convolve(x, of[kernel]), of[bias])
+        if isinstance(layer, Dense):
+            return lambda x, of: tf.nn.bias_add(tf.matmul(x, of[kernel], transpose_b=True), of[bias])
+        if isinstance(layer, MaxPool2D):
+            pool = max_pool(layer)
+            return lambda x, of: pool(x)
+        if isinstance(layer, AveragePool2D):
+            return lambda x, of: tf.nn.avg_pool2d(x, layer.size, layer.stride, "VALID")
+        if isinstance(layer, Flatten):
+            return lambda x, of: tf.reshape(to_channels_first(x), (-1, int(np.prod(input_shape))))
+        if isinstance(layer, ReLU):
+            return lambda x, of: tf.nn.relu(x)
+        if isinstance(layer, Tanh):
+            return lambda x, of: tf.tanh(x)
+        if isinstance(layer, Softmax):
+            return lambda x, of: x
+        if isinstance(layer, Dropout):
+            return None
+        raise BackendError(f"--backend tensorflow cannot build {layer.label}: use another layer or another backend")
+
+    def forward(self, slot: int, x: Array, masks: Sequence[Array] = ()) -> Array:
+        if slot in self._slots:
+            raise ValueError(f"slot {slot} is open already: close it before another forward")
+        self.check_masks(masks)
+        flat, rows = tf.convert_to_tensor(self.weights), tf.convert_to_tensor(x)
+        sources = [flat] * bool(self.segment.size) + [rows] * self.input_gradient
+        tape = tf.GradientTape(watch_accessed_variables=False)
+        with tape:
+            tape.watch(sources)
+            output = self._training(flat, rows, *map(tf.convert_to_tensor, masks))
+        self._slots[slot] = (tape, sources, output)
+        return _array(output)
+
+    def backward(self, slot: int, output_gradient: Array) -> Array | None:
+        tape, sources, output = self._slots.pop(slot)
+        return self._close(tape, sources, output, tf.convert_to_tensor(output_gradient))
+
+    def loss_backward(self, slot: int, labels: NDArray[np.int64], divisor: float) -> LossResult:
+        tape, sources, logits = self._slots.pop(slot)
+        loss, slope, correct = _loss(logits, tf.convert_to_tensor(labels), tf.constant(divisor, tf.float32))
+        input_gradient = self._close(tape, sources, logits, slope)
+        return LossResult(float(loss), int(correct), input_gradient)
+
+    def _close(self, tape: Any, sources: list[Any], output: Any, output_gradient: Any) -> Array | None:
+        """Add to the gradient, return the input's where wanted."""
+        if not sources:
+            return None
+        found = [gradient.numpy() for gradient in tape.gradient(output, sources, output_gradient)]
+        if self.segment.size:
+            np.add(self.gradient, found[0], out=self.gradient)
+        return np.ascontiguousarray(found[-1]) if self.input_gradient else None
+
+    def infer(self, x: Array) -> Array:
+        return _array(self._inference(tf.convert_to_tensor(self.weights), tf.convert_to_tensor(x)))
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "intra_op_threads": tf.config.threading.get_intra_op_parallelism_threads(),
+            "inter_op_threads": tf.config.threading.get_inter_op_parallelism_threads(),
+            "memory_format": "channels_last",
+            "onednn": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "default"),
+        }
+
+
+@tf.function(  # type: ignore[untyped-decorator]
+    input_signature=[tf.TensorSpec((None, None)), tf.TensorSpec((None,), tf.int64), tf.TensorSpec(())], autograph=False
+)
+def _loss(logits: Any, labels: Any, divisor: Any) -> tuple[Any, Any, Any]:
+    """Sum of row losses, the logits' gradient over `divisor`, rows whose first largest logit is their label's."""
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+    correct = tf.math.count_nonzero(tf.argmax(logits, 1) == labels)
+    return loss, tape.gradient(loss, logits) / divisor, correct
+
+
+def convolution(layer: Conv2D, input_shape: tuple[int, ...]) -> Callable[[Any, Any], Any]:
+    """Cross-correlation of rows with a kernel; groups one by one, since TensorFlow has no gradient of them on CPUs."""
+    sides = resolved_padding(layer, input_shape)
+    same = layer.padding == "same"
+
+    def convolve(x: Any, kernel: Any) -> Any:
+        if not same and any(map(any, sides)):
+            x = tf.pad(x, ((0, 0), *sides, (0, 0)))
+        if layer.groups == 1:
+            return tf.nn.conv2d(x, kernel, layer.stride, "SAME" if same else "VALID")
+        pieces = zip(tf.split(x, layer.groups, 3), tf.split(kernel, layer.groups, 3), strict=True)
+        return tf.concat([tf.nn.conv2d(one, own, layer.stride, "SAME" if same else "VALID") for one, own in pieces], 3)
+
+    return convolve
+
+
+def max_pool(layer: MaxPool2D) -> Apply:
+    """A max pool whose backward pools again.
+
+    oneDNN's gradient needs what its forward left, which a split function does not hand over; the kernel that takes its
+    place is ten times slower. A second forward beside the gradient costs a tenth of that."""
+
+    def pooled(x: Any) -> Any:
+        return tf.nn.max_pool2d(x, layer.size, layer.stride, "VALID")
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def pool(x: Any) -> Any:
+        def slope(output_gradient: Any) -> Any:
+            return tf.raw_ops.MaxPoolGrad(
+                orig_input=x,
+                orig_output=pooled(x),
+                grad=output_gradient,
+                ksize=(1, *layer.size, 1),
+                strides=(1, *layer.stride, 1),
+                padding="VALID",
+            )
+
+        return pooled(x), slope
+
+    apply: Apply = pool
+    return apply
+
+
+def to_channels_last(x: Any) -> Any:
+    """(n, c, h, w) to (n, h, w, c); rows of units as they are."""
+    return _permuted(x, (0, 2, 3, 1), single=1)
+
+
+def to_channels_first(x: Any) -> Any:
+    """(n, h, w, c) to (n, c, h, w); rows of units as they are."""
+    return _permuted(x, (0, 3, 1, 2), single=3)
+
+
+def _permuted(x: Any, axes: tuple[int, ...], single: int) -> Any:
+    if x.shape.rank != 4:
+        return x
+    if x.shape[single] == 1:  # one channel: both layouts are the same memory
+        return tf.reshape(x, [-1, *(x.shape[axis] for axis in axes[1:])])
+    return tf.transpose(x, axes)
+
+
+def set_tensorflow_up(options: Any, threads: int | None) -> None:
+    """Threads and determinism of this process. BackendError where TensorFlow runs already and otherwise."""
+    config = tf.config.threading
+    for name, count in (("intra", options.intra_op_threads or threads), ("inter", options.inter_op_threads)):
+        if count is None or getattr(config, f"get_{name}_op_parallelism_threads")() == count:
+            continue
+        try:
+            getattr(config, f"set_{name}_op_parallelism_threads")(count)
+        except RuntimeError:
+            now = getattr(config, f"get_{name}_op_parallelism_threads")()
+            raise BackendError(
+                f"TensorFlow runs in this process already, with {now} {name}-op threads (0: as many as it likes), not "
+                f"{count}: start another process"
+            ) from None
+    if options.deterministic:
+        tf.config.experimental.enable_op_determinism()
+
+
+def _array(tensor: Any) -> Array:
+    array: Array = tensor.numpy()
+    return array

@@ -18,6 +18,7 @@ from hpcnn.network.layers import (
     Tanh,
 )
 from hpcnn.network.masks import dropout_mask, segment_masks
+from hpcnn.network.native import Native
 from hpcnn.network.network_file import get_network
 from hpcnn.network.parameters import Parameter
 from hpcnn.network.shapes import output_shape, resolved_padding
@@ -34,6 +35,7 @@ __all__ = [
     "Layer",
     "LayerCost",
     "MaxPool2D",
+    "Native",
     "Network",
     "Parameter",
     "ReLU",

@@ -23,6 +23,7 @@ from hpcnn.network.layers import (
     layer_to_dict,
     refuse_batch_normalisation,
 )
+from hpcnn.network.native import Native
 from hpcnn.network.parameters import Parameter, layer_parameters
 from hpcnn.network.shapes import Shape, output_shape
 
@@ -52,7 +53,7 @@ class Architecture:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "input_shape", _checked_input_shape(self.name, self.input_shape))
-        object.__setattr__(self, "layers", _named(self.name, self.layers))
+        object.__setattr__(self, "layers", named_layers(self.name, self.layers))
         _check_head(self.name, self.layers)
         _ = self.shapes
 
@@ -183,7 +184,7 @@ def _checked_input_shape(network: str, shape: Any) -> Shape:
     return tuple(int(length) for length in shape)
 
 
-def _named(network: str, layers: Iterable[object]) -> tuple[Layer, ...]:
+def named_layers(network: str, layers: Iterable[object]) -> tuple[Layer, ...]:
     """The layers, each with a name: those of its kind are numbered; flatten and softmax only from the second on."""
     named: list[Layer] = []
     counts: Counter[str] = Counter()
@@ -201,9 +202,11 @@ def _named(network: str, layers: Iterable[object]) -> tuple[Layer, ...]:
 
 
 def _check_head(network: str, layers: tuple[Layer, ...]) -> None:
-    if len(layers) < 2 or not (isinstance(layers[-2], Dense) and isinstance(layers[-1], Softmax)):
+    if len(layers) < 2 or not (isinstance(layers[-2], Dense | Native) and isinstance(layers[-1], Softmax)):
         end = ", ".join(layer.label for layer in layers[-2:]) or "nothing"
-        raise NetworkError(f"network {network!r}: it ends in {end}; it must end in a dense and a softmax layer")
+        raise NetworkError(
+            f"network {network!r}: it ends in {end}; it must end in a dense (or a native) and a softmax layer"
+        )
     for layer in layers[:-1]:
         if isinstance(layer, Softmax):
             raise NetworkError(

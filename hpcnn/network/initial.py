@@ -30,6 +30,6 @@ def segment_weights(segment: Segment, seed: int) -> NDArray[np.float32]:
 def _tensor(parameter: Parameter, seed: int) -> NDArray[np.float64] | float:
     if parameter.initialiser is None:
         return parameter.constant
-    stream = (Purpose.INITIAL_WEIGHTS, parameter.layer_index, 0)
+    stream = (Purpose.INITIAL_WEIGHTS, parameter.layer_index, parameter.draw)
     fans = {"fan_in": parameter.fan_in, "fan_out": parameter.fan_out}
     return INITIALISERS[parameter.initialiser].draw(seed, stream, parameter.size, **fans)

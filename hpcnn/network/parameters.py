@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hpcnn.network.layers import Conv2D, Dense, Layer
+from hpcnn.network.native import Native
 from hpcnn.network.shapes import Shape
 
 Number = TypeVar("Number", bound=np.generic)
@@ -18,11 +19,13 @@ Number = TypeVar("Number", bound=np.generic)
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """One tensor in a flat vector: kernel (out, in / groups, height, width) or (out, in), bias (out,)."""
+    """One tensor in a flat vector: kernel (out, in / groups, height, width) or (out, in), bias (out,), a native
+    layer's in the framework's own layout."""
 
     layer: str
     layer_index: int
-    role: Literal["kernel", "bias"]
+    role: str
+    """kernel or bias; in a native layer, the framework's own name of it."""
     shape: Shape
     offset: int
     fan_in: int
@@ -30,6 +33,8 @@ class Parameter:
     initialiser: str | None
     """Name of the initialiser, or None where all start at `constant`."""
     constant: float = 0.0
+    draw: int = 0
+    """Which of its layer's tensors, each of which draws from a stream of its own; a kernel is the first."""
 
     @property
     def name(self) -> str:
@@ -65,6 +70,9 @@ def layer_parameters(layer: Layer, index: int, input_shape: Shape, offset: int) 
             kernel: Shape = (layer.filters, input_shape[0] // layer.groups, *layer.kernel)
         case Dense():
             kernel = (layer.units, *input_shape)
+        case Native():
+            yield from _native_parameters(layer, index, offset)
+            return
         case _:
             return
     window = prod(kernel[2:])
@@ -80,3 +88,22 @@ def layer_parameters(layer: Layer, index: int, input_shape: Shape, offset: int) 
     )
     yield common
     yield replace(common, role="bias", shape=kernel[:1], offset=common.stop, initialiser=None, constant=layer.bias)
+
+
+def _native_parameters(layer: Native, index: int, offset: int) -> Iterator[Parameter]:
+    for draw, tensor in enumerate(layer.known_parameters()):
+        fan_in, fan_out = layer.fans(tensor.shape)
+        parameter = Parameter(
+            layer=layer.name,
+            layer_index=index,
+            role=tensor.name,
+            shape=tensor.shape,
+            offset=offset,
+            fan_in=fan_in,
+            fan_out=fan_out,
+            initialiser=tensor.initialiser,
+            constant=tensor.constant,
+            draw=draw,
+        )
+        yield parameter
+        offset = parameter.stop

@@ -7,6 +7,7 @@ from math import prod
 from hpcnn.errors import NetworkError
 from hpcnn.network.fields import Pair
 from hpcnn.network.layers import Conv2D, Dense, Flatten, Layer, Pool2D, Softmax
+from hpcnn.network.native import Native
 
 Shape = tuple[int, ...]
 
@@ -26,6 +27,8 @@ def output_shape(layer: Layer, input_shape: Shape) -> Shape:
             return (layer.units,)
         case Softmax():
             _flat(layer, input_shape)
+        case Native():
+            return input_shape if layer.output_shape is None else layer.output_shape
     return input_shape
 
 

@@ -19,12 +19,12 @@ from hpcnn.network.counter import Purpose, uniform
 from hpcnn.network.initial import segment_weights
 from hpcnn.network.masks import segment_masks
 from hpcnn.wrappers.contract import Array
-from hpcnn.wrappers.registry import BuildSegment
+from hpcnn.wrappers.registry import OpenBackend
 
 REPEATS = 5
 
 
-def measure_layers(build: BuildSegment, architecture: Architecture, rows: int, seed: int) -> list[tuple[Any, ...]]:
+def measure_layers(build: OpenBackend, architecture: Architecture, rows: int, seed: int) -> list[tuple[Any, ...]]:
     """(layer, parameters, gradient_bytes, flops, forward_seconds, backward_seconds) a layer; the last three are of one
     row, forward FLOPs and seconds, measured on `rows` rows at once.
 
@@ -37,7 +37,7 @@ def measure_layers(build: BuildSegment, architecture: Architecture, rows: int, s
     return table
 
 
-def _measure(build: BuildSegment, segment: Segment, rows: int, seed: int) -> tuple[float, float]:
+def _measure(build: OpenBackend, segment: Segment, rows: int, seed: int) -> tuple[float, float]:
     weights, gradient = aligned_empty((segment.size,)), aligned_empty((segment.size,))
     weights[:] = segment_weights(segment, seed)
     gradient.fill(0.0)

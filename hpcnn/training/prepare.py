@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from hpcnn.config import RunConfig
 from hpcnn.data.agree import attempt
-from hpcnn.data.dataset import Dataset, load_dataset
+from hpcnn.data.dataset import Dataset
 from hpcnn.data.normalise import Normalisation, fit_normalisation
 from hpcnn.data.order import BatchOrder
 from hpcnn.errors import CheckpointError, ConfigError, DataError
 from hpcnn.network.architecture import Architecture
 from hpcnn.network.initial import initial_weights
+from hpcnn.network.native import Native
 from hpcnn.network.network_file import get_network
 from hpcnn.parallel.executor import Executor, FlatVectors
 from hpcnn.parallel.grid import Grid, parse_grid
@@ -28,10 +29,12 @@ from hpcnn.parallel.optimizers import Optimizer, make_optimizer
 from hpcnn.parallel.program import Program
 from hpcnn.parallel.strategies import make_program
 from hpcnn.records.phases import PhaseClock
+from hpcnn.training.arrays import load_rows
 from hpcnn.training.checkpoint import Checkpoint, load_checkpoint
+from hpcnn.training.handover import Given
 from hpcnn.training.learning_rate import LearningRate, learning_rate
 from hpcnn.wrappers.contract import SegmentModel
-from hpcnn.wrappers.registry import BuildSegment, open_backend
+from hpcnn.wrappers.registry import OpenBackend, open_backend
 
 MOST_PIECES = 65_536
 """Micro-batches of a step, or logical shards of a file: each costs memory and time of its own."""
@@ -56,7 +59,7 @@ class Prepared:
     validation_rows: dict[int, NDArray[np.int64]]
     validation_rows_in_all: int
     normalisation: Normalisation
-    build: BuildSegment
+    build: OpenBackend
     model: SegmentModel
     vectors: FlatVectors
     optimizer: Optimizer
@@ -68,16 +71,18 @@ class Prepared:
     samples: int
 
 
-def prepare(config: RunConfig, comm: Any, clock: PhaseClock, threads: int) -> Prepared:
+def prepare(config: RunConfig, comm: Any, clock: PhaseClock, threads: int, given: Given | None = None) -> Prepared:
     """Collective. `threads`: of this rank. Raises the errors of hpcnn.errors, on all ranks alike."""
+    given = given or Given()
     grid, program = attempt(comm, lambda: _layout(config, comm))
-    resumed = attempt(comm, lambda: load_checkpoint(config.resume) if config.resume else None)
+    resumed = given.checkpoint or attempt(comm, lambda: load_checkpoint(config.resume) if config.resume else None)
     clock.switch("load")
-    train, test = _load(config, comm, resumed)
+    train, test = _load(config, comm, resumed, given)
     order = BatchOrder(train.rows, train.logical_shards, config.global_batch, config.validation_fraction, config.seed)
     normalisation = resumed.normalisation if resumed else fit_normalisation(config.normalise, train, order, comm)
     clock.switch("start")
-    architecture = attempt(comm, lambda: _architecture(config, train, resumed))
+    architecture = attempt(comm, lambda: given.architecture or _architecture(config, train, threads))
+    attempt(comm, lambda: _same_network(config, architecture, resumed))
     build = attempt(comm, lambda: open_backend(config.backend, config.backend_option, threads))
     attempt(comm, lambda: _same_batches(config, train, resumed))
     vectors = FlatVectors(architecture.whole)
@@ -134,32 +139,37 @@ def _layout(config: RunConfig, comm: Any) -> tuple[Grid, Program]:
     return grid, make_program(config.strategy, grid, comm.rank, config.micro_batches)
 
 
-def _load(config: RunConfig, comm: Any, resumed: Checkpoint | None) -> tuple[Dataset, Dataset | None]:
+def _load(config: RunConfig, comm: Any, resumed: Checkpoint | None, given: Given) -> tuple[Dataset, Dataset | None]:
     shards = config.logical_shards or (resumed.logical_shards if resumed else None)
-    train = load_dataset(
-        str(config.train), comm=comm, logical_shards=shards, global_batch=config.global_batch, classes=config.classes,
-        input_shape=config.parsed_input_shape(), header=config.header, label_column=config.label_column,
-        need_labels=True,
+    train = load_rows(
+        given.train or str(config.train), comm=comm, logical_shards=shards, global_batch=config.global_batch,
+        classes=config.classes, input_shape=config.parsed_input_shape(), header=config.header,
+        label_column=config.label_column, need_labels=True,
     )  # fmt: skip
     if config.test is None:
         return train, None
     # Where the flag says which column: the same one, or none. A name may be unknown to a test file without a header.
     label_column = "auto" if config.label_column == "auto" else str(train.format.label_column)
-    test = load_dataset(
-        config.test, comm=comm, classes=train.classes, input_shape=train.input_shape, header=config.header,
-        label_column=label_column, spare_ranks=True,
+    test = load_rows(
+        given.test or config.test, comm=comm, classes=train.classes, input_shape=train.input_shape,
+        header=config.header, label_column=label_column, spare_ranks=True,
     )  # fmt: skip
     return train, test
 
 
-def _architecture(config: RunConfig, train: Dataset, resumed: Checkpoint | None) -> Architecture:
-    architecture = get_network(config.network, train.input_shape, class_count(train))
+def _architecture(config: RunConfig, train: Dataset, threads: int) -> Architecture:
+    def complete(layer: Native, input_shape: tuple[int, ...]) -> Native:
+        return open_backend(config.backend, config.backend_option, threads).complete(layer, input_shape)
+
+    return get_network(config.network, train.input_shape, class_count(train), complete)
+
+
+def _same_network(config: RunConfig, architecture: Architecture, resumed: Checkpoint | None) -> None:
     if resumed is not None and resumed.architecture != architecture:
         raise CheckpointError(
             f"{config.resume}: holds {_network_line(resumed.architecture)}, this run builds "
             f"{_network_line(architecture)}: resume with the same network and data"
         )
-    return architecture
 
 
 def _same_batches(config: RunConfig, train: Dataset, resumed: Checkpoint | None) -> None:

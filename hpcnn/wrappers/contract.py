@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 
 from hpcnn.backend_options import resolve_options
 from hpcnn.network.architecture import Segment
+from hpcnn.network.native import Native
+from hpcnn.wrappers.native import refuse_layer
 
 Array = NDArray[np.float32]
 
@@ -88,6 +90,11 @@ class SegmentModel(abc.ABC):
         """What the framework takes once a process, before the first segment. `threads`: of the rank (None: its own).
 
         BackendError where the framework runs already in this process and otherwise."""
+
+    @classmethod
+    def complete_native(cls, layer: Native, input_shape: tuple[int, ...]) -> Native:
+        """The spec with its tensors and output shape, from the framework; BackendError where it is not its own."""
+        raise refuse_layer(cls.backend, layer)
 
     def check_masks(self, masks: Sequence[Array]) -> None:
         """For a wrapper's forward."""

@@ -6,21 +6,30 @@ import importlib
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from hpcnn.backend_options import resolve_options
 from hpcnn.errors import BackendError
 from hpcnn.network.architecture import Segment
+from hpcnn.network.native import Native
 from hpcnn.wrappers.contract import Array, SegmentModel
 
 
-class BuildSegment(Protocol):
-    """A backend that is set up: builds segments in it."""
+@dataclass(frozen=True)
+class OpenBackend:
+    """A backend that is set up in this process: builds segments, and completes native layers."""
+
+    segment_class: type[SegmentModel]
+    options: Any
 
     def __call__(
         self, segment: Segment, weights: Array, gradient: Array, *, input_gradient: bool | None = None
-    ) -> SegmentModel: ...
+    ) -> SegmentModel:
+        return self.segment_class(segment, weights, gradient, input_gradient=input_gradient, options=self.options)
+
+    def complete(self, layer: Native, input_shape: tuple[int, ...]) -> Native:
+        """Of hpcnn.network.native.complete_natives."""
+        return self.segment_class.complete_native(layer, input_shape)
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,7 @@ def register_backend(
 
 register_backend("torch", "hpcnn.wrappers.torch_wrapper", "TorchSegment", ("torch",))
 register_backend("tensorflow", "hpcnn.wrappers.tensorflow_wrapper", "TensorflowSegment", ("tensorflow",))
-# register_backend("keras", "hpcnn.wrappers.keras_wrapper", "KerasSegment", ("keras",))
+register_backend("keras", "hpcnn.wrappers.keras_wrapper", "KerasSegment", ("keras",))
 
 
 def check_backend(name: str, options: Mapping[str, Any] | None = None) -> Backend:
@@ -83,7 +92,7 @@ def get_segment_class(name: str, options: Mapping[str, Any] | None = None) -> ty
     return segment_class
 
 
-def open_backend(name: str, options: Mapping[str, Any] | None = None, threads: int | None = None) -> BuildSegment:
+def open_backend(name: str, options: Mapping[str, Any] | None = None, threads: int | None = None) -> OpenBackend:
     """The backend set up in this process with `options` (of hpcnn.backend_options; None: its defaults) and `threads`.
 
     Raises BackendError where it is unknown, not installed, or runs already in this process and otherwise.
@@ -91,4 +100,4 @@ def open_backend(name: str, options: Mapping[str, Any] | None = None, threads: i
     resolved = resolve_options(name, options or {}) if name in BACKENDS else None
     segment_class = get_segment_class(name, options)
     segment_class.set_process_up(resolved, threads)
-    return partial(segment_class, options=resolved)
+    return OpenBackend(segment_class, resolved)

@@ -31,8 +31,10 @@ from hpcnn.network.layers import (
     Softmax,
     Tanh,
 )
+from hpcnn.network.native import Native
 from hpcnn.network.shapes import resolved_padding
 from hpcnn.wrappers.contract import Array, Capabilities, LossResult, SegmentModel
+from hpcnn.wrappers.native import check_native, completed, found_tensors, make_native, refuse_layer, refuse_state
 from hpcnn.wrappers.relus import relus_behind_pools
 from hpcnn.wrappers.tensorflow_import import import_tensorflow
 
@@ -62,6 +64,7 @@ class TensorflowSegment(SegmentModel):
     ) -> None:
         super().__init__(segment, weights, gradient, input_gradient=input_gradient, options=options)
         shapes = (segment.input_shape, *segment.shapes)
+        self._variables: list[tuple[Array, Array, Any]] = []
         order = relus_behind_pools(segment.layers)
         self._steps = [self._build(segment.layers[place], shapes[place]) for place in order]
         rows = [tf.TensorSpec((None, *shape)) for shape in (segment.input_shape, *(s.shape for s in segment.dropouts))]
@@ -127,14 +130,35 @@ class TensorflowSegment(SegmentModel):
             return lambda x, of: x
         if isinstance(layer, Dropout):
             return None
-        raise BackendError(f"--backend tensorflow cannot build {layer.label}: use another layer or another backend")
+        if isinstance(layer, Native):
+            made = self._native(layer, input_shape)
+            return lambda x, of: made(x)
+        raise refuse_layer("tensorflow", layer)
+
+    def _native(self, layer: Native, input_shape: tuple[int, ...]) -> Apply:
+        made = make_native(layer, "tensorflow")
+        output_shape, own = _asked(layer, made, input_shape)
+        check_native(layer, {name: tuple(variable.shape) for name, variable in own.items()}, output_shape)
+        for parameter in self.segment.parameters:
+            if parameter.layer == layer.name:
+                views = parameter.view(self.weights), parameter.view(self.gradient)
+                self._variables.append((*views, own[parameter.role]))
+        apply: Apply = made
+        return apply
+
+    @classmethod
+    def complete_native(cls, layer: Native, input_shape: tuple[int, ...]) -> Native:
+        asked = [_asked(layer, make_native(layer, "tensorflow"), input_shape) for _ in range(2)]
+        values = [{name: variable.numpy() for name, variable in own.items()} for _, own in asked]
+        return completed(layer, found_tensors(values), asked[0][0])
 
     def forward(self, slot: int, x: Array, masks: Sequence[Array] = ()) -> Array:
         if slot in self._slots:
             raise ValueError(f"slot {slot} is open already: close it before another forward")
         self.check_masks(masks)
-        flat, rows = tf.convert_to_tensor(self.weights), tf.convert_to_tensor(x)
-        sources = [flat] * bool(self.segment.size) + [rows] * self.input_gradient
+        flat, rows = self._flat(), tf.convert_to_tensor(x)
+        variables = [variable for _, _, variable in self._variables]
+        sources = [*variables, *[flat] * bool(self.segment.size), *[rows] * self.input_gradient]
         tape = tf.GradientTape(watch_accessed_variables=False)
         with tape:
             tape.watch(sources)
@@ -156,13 +180,24 @@ class TensorflowSegment(SegmentModel):
         """Add to the gradient, return the input's where wanted."""
         if not sources:
             return None
-        found = [gradient.numpy() for gradient in tape.gradient(output, sources, output_gradient)]
+        # a segment of native layers alone does not use the flat vector
+        gradients = tape.gradient(output, sources, output_gradient, tf.UnconnectedGradients.ZERO)
+        found = [gradient.numpy() for gradient in gradients]
+        input_gradient = np.ascontiguousarray(found.pop()) if self.input_gradient else None
         if self.segment.size:
-            np.add(self.gradient, found[0], out=self.gradient)
-        return np.ascontiguousarray(found[-1]) if self.input_gradient else None
+            np.add(self.gradient, found.pop(), out=self.gradient)
+        for (_, own, _), slope in zip(self._variables, found, strict=True):
+            own += slope
+        return input_gradient
 
     def infer(self, x: Array) -> Array:
-        return _array(self._inference(tf.convert_to_tensor(self.weights), tf.convert_to_tensor(x)))
+        return _array(self._inference(self._flat(), tf.convert_to_tensor(x)))
+
+    def _flat(self) -> Any:
+        """The weights as they are now, also in the variables of native layers."""
+        for values, _, variable in self._variables:
+            variable.assign(values)
+        return tf.convert_to_tensor(self.weights)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -262,6 +297,15 @@ def set_tensorflow_up(options: Any, threads: int | None) -> None:
             ) from None
     if options.deterministic:
         tf.config.experimental.enable_op_determinism()
+        tf.random.set_seed(0)  # else a native layer that starts its weights at random is refused
+
+
+def _asked(layer: Native, made: Any, input_shape: tuple[int, ...]) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """The output shape of one sample, and the variables by name, of a native layer, which may make them when called."""
+    output = to_channels_first(made(to_channels_last(tf.zeros((2, *input_shape)))))
+    trained = list(getattr(made, "trainable_variables", ()))
+    refuse_state(layer, [one.name for one in getattr(made, "variables", ()) if all(one is not own for own in trained)])
+    return tuple(output.shape[1:]), {one.name.split(":")[0].replace("/", "."): one for one in trained}
 
 
 def _array(tensor: Any) -> Array:

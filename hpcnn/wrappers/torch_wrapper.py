@@ -29,8 +29,10 @@ from hpcnn.network.layers import (
     Softmax,
     Tanh,
 )
+from hpcnn.network.native import Native
 from hpcnn.network.shapes import resolved_padding
 from hpcnn.wrappers.contract import Array, Capabilities, LossResult, SegmentModel
+from hpcnn.wrappers.native import check_native, completed, found_tensors, make_native, refuse_layer, refuse_state
 from hpcnn.wrappers.relus import relus_behind_pools
 
 Tensor = torch.Tensor
@@ -76,6 +78,7 @@ class TorchSegment(SegmentModel):
             # Autograd adds into a gradient that is there already: accumulation, in the caller's memory.
             leaf.grad = flat_gradient[place].view(parameter.shape)
             self._parameters[parameter.name] = leaf
+        self._modules: list[torch.nn.Module] = []
         shapes = (segment.input_shape, *segment.shapes)
         order = relus_behind_pools(segment.layers)
         self._steps = [self._build(segment.layers[place], shapes[place]) for place in order]
@@ -106,13 +109,32 @@ class TorchSegment(SegmentModel):
             return lambda x: x
         if isinstance(layer, Dropout):
             return None
-        raise BackendError(f"--backend torch cannot build {layer.label}: use another layer or another backend")
+        if isinstance(layer, Native):
+            return self._native(layer, input_shape)
+        raise refuse_layer("torch", layer)
 
     def _make_relus_cheap(self, layers: Sequence[Layer]) -> None:
         """In place behind what does not need its output to go backward: the same bits, less memory to go through."""
         for place in range(1, len(layers)):
             if isinstance(layers[place], ReLU) and isinstance(layers[place - 1], Conv2D | Dense | MaxPool2D):
                 self._steps[place] = F.relu_
+
+    def _native(self, layer: Native, input_shape: tuple[int, ...]) -> Apply:
+        made: Apply = make_native(layer, "torch")
+        own = _tensors(layer, made)
+        check_native(layer, {name: tuple(tensor.shape) for name, tensor in own.items()}, _shape_of(made, input_shape))
+        for name, tensor in own.items():
+            leaf = self._parameters[f"{layer.name}/{name}"]
+            tensor.data, tensor.grad = leaf.detach(), leaf.grad
+        if isinstance(made, torch.nn.Module):
+            self._modules.append(made)
+        return made
+
+    @classmethod
+    def complete_native(cls, layer: Native, input_shape: tuple[int, ...]) -> Native:
+        made: list[Apply] = [make_native(layer, "torch") for _ in range(2)]
+        values = [{name: tensor.detach().numpy() for name, tensor in _tensors(layer, one).items()} for one in made]
+        return completed(layer, found_tensors(values), _shape_of(made[0], input_shape))
 
     def _convolution(self, layer: Conv2D, input_shape: tuple[int, ...]) -> Apply:
         kernel, bias = self._parameters[f"{layer.name}/kernel"], self._parameters[f"{layer.name}/bias"]
@@ -170,7 +192,12 @@ class TorchSegment(SegmentModel):
 
     @torch.inference_mode()
     def infer(self, x: Array) -> Array:
-        return _array(self._run(self._input(x), None))
+        for module in self._modules:
+            module.eval()
+        output = _array(self._run(self._input(x), None))
+        for module in self._modules:
+            module.train()
+        return output
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -185,3 +212,17 @@ def _array(tensor: Tensor) -> Array:
     """Rows first and C-contiguous, as the contract wants it; a copy only where the memory is laid out otherwise."""
     array: Array = tensor.detach().contiguous().numpy()
     return array
+
+
+def _tensors(layer: Native, made: object) -> dict[str, torch.nn.Parameter]:
+    """A native layer's own parameters; a function has none."""
+    if not isinstance(made, torch.nn.Module):
+        return {}
+    refuse_state(layer, [name for name, _ in made.named_buffers()])
+    return dict(made.named_parameters())
+
+
+@torch.no_grad()
+def _shape_of(made: Apply, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The output shape of one sample."""
+    return tuple(made(torch.zeros(2, *input_shape)).shape[1:])

@@ -143,8 +143,8 @@ HEAD = (Flatten(), Dense(units=3), Softmax())
         ((28, 28), HEAD, "network 'x': input shape is (28, 28); it must be (channels, height, width), each at least 1"),
         ((1, 0, 28), HEAD, "network 'x': input shape is (1, 0, 28); it must be"),
         (28, HEAD, "network 'x': input shape is 28; it must be"),
-        ((1, 4, 4), (), "network 'x': it ends in nothing; it must end in a dense and a softmax layer"),
-        ((1, 4, 4), HEAD[:2], "network 'x': it ends in flatten 'flatten', dense 'dense1'; it must end in a dense and"),
+        ((1, 4, 4), (), "network 'x': it ends in nothing; it must end in a dense (or a native) and a softmax layer"),
+        ((1, 4, 4), HEAD[:2], "network 'x': it ends in flatten 'flatten', dense 'dense1'; it must end in a dense (or"),
         (
             (1, 4, 4),
             (Flatten(), Softmax()),

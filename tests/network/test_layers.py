@@ -94,6 +94,7 @@ def test_the_registry_has_every_type_by_its_name() -> None:
         "tanh": "Tanh",
         "softmax": "Softmax",
         "dropout": "Dropout",
+        "native": "Native",
     }
     with pytest.raises(ValueError, match="'dense' is registered twice"):
         layer_type("dense", short="dense")(Dense)

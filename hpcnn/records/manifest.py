@@ -12,7 +12,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("numpy", "torch", "tensorflow", "tensorflow-cpu", "keras", "theano", "lasagne", "mpi4py", "h5py", "pandas")
+_PACKAGES = (
+    "numpy", "torch", "tensorflow", "tensorflow-cpu", "keras", "jax", "theano", "lasagne", "mpi4py", "h5py", "pandas",
+)  # fmt: skip
 
 
 def versions() -> dict[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hpcnn.records.phases import PHASES
+from hpcnn.studies.agreement import agreement_lines, agreement_pairs, pairs_to_dicts
 from hpcnn.studies.reading import Epoch, Run, epochs_of
 from hpcnn.studies.verdict import Verdict
 
@@ -18,8 +19,15 @@ MOST_EPOCHS = 24
 
 
 def verdicts_to_dict(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """The JSON document of a comparison."""
-    return {"comparisons": [verdict.to_dict() for verdict in verdicts]}
+    """The JSON document of a comparison; with several runs, the agreement of each pair too."""
+    document: dict[str, Any] = {"comparisons": [verdict.to_dict() for verdict in verdicts]}
+    if len(verdicts) > 1:
+        document["pairs"] = pairs_to_dicts(agreement_pairs(_runs(verdicts)))
+    return document
+
+
+def _runs(verdicts: Sequence[Verdict]) -> list[Run]:
+    return [verdicts[0].baseline, *(verdict.run for verdict in verdicts)]
 
 
 def json_text(verdicts: Sequence[Verdict]) -> str:
@@ -27,8 +35,12 @@ def json_text(verdicts: Sequence[Verdict]) -> str:
 
 
 def render(verdicts: Sequence[Verdict]) -> str:
-    """A block a verdict: the verdict, why, the epochs side by side, where the time went, and the paths."""
-    return "\n\n".join("\n".join(_block(verdict)) for verdict in verdicts)
+    """A block a verdict: the verdict, why, the epochs side by side, where the time went, and the paths. Of several
+    runs, the agreement of each pair at the end."""
+    blocks = [_block(verdict) for verdict in verdicts]
+    if len(verdicts) > 1:
+        blocks.append(agreement_lines(_runs(verdicts)))
+    return "\n\n".join(map("\n".join, blocks))
 
 
 def _block(verdict: Verdict) -> list[str]:

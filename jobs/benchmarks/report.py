@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from hpcnn.records.files import write_json, write_text
 from hpcnn.records.manifest import git_commit, machine, timestamp, versions
 
-EXPLANATION = """\
+MEASURED = """\
 Medians, with quartiles in brackets. A ratio is that of two programs within a round; rounds are turned (A B, B A, ...).
-Measured are whole epochs of training steps after one that warms up. *plain* is `jobs/plain/torch_script.py` at
-PyTorch's defaults; *allocator*: with glibc kept from returning memory between steps; *channels last*: with that memory
-format; *tuned*: with both, as hpcnn is. *two alone*: two processes that do not talk, each on half of the batch.
-The raw samples, with the commands, are in the JSON file beside this one.
+Measured are whole epochs of training steps after one that warms up.
 """
+RAW = "The raw samples, with the commands, are in the JSON file beside this one.\n"
 
 
 class Report:
-    """The results in `path`, section by section. What ran before stays until a section of its name replaces it."""
+    """The results in `path`, section by section. What ran before stays until a section of its name replaces it.
 
-    def __init__(self, path: Path) -> None:
+    `explanation`: of the programs' names, for the table; `frameworks`: whose versions it shows."""
+
+    def __init__(self, path: Path, title: str, explanation: str, frameworks: Sequence[str]) -> None:
         self.path = path
+        self.title, self.explanation, self.frameworks = title, explanation, frameworks
         self.results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         # Once, before the first section is written: that would make the checkout look changed.
         self.environment = {
@@ -38,14 +39,20 @@ class Report:
         """Put section `name` in and write both files, whole."""
         self.results[name] = {"date": timestamp(), **self.environment, **found}
         write_json(self.path, self.results)
-        write_text(self.path.with_suffix(".md"), table(self.results))
+        write_text(self.path.with_suffix(".md"), self.table())
+
+    def table(self) -> str:
+        """Everything in `results`, for people."""
+        explained = MEASURED + self.explanation + RAW
+        return table(self.results, self.title, explained, self.frameworks)
 
 
-def table(results: dict[str, Any]) -> str:
-    places = dict.fromkeys(place(section) for section in results.values())
+def table(results: dict[str, Any], title: str, explained: str, frameworks: Sequence[str]) -> str:
+    places = dict.fromkeys(place(section, frameworks) for section in results.values())
     head = "| measured | rows a second | ratio | target |\n|---|---|---|---|"
     rows = [row for name, section in results.items() for row in contest_rows(name, section)]
-    lines = ["# Speed with PyTorch", "", *places, "", EXPLANATION, head, *rows]
+    lines = [f"# {title}", "", *places, "", explained, head, *rows]
+    lines += side_by_side(results)
     seconds = [row for section in results.values() for row in startup_rows(section)]
     if seconds:
         lines += ["", "| started and ended | seconds | target |\n|---|---|---|", *seconds]
@@ -70,9 +77,21 @@ def bracketed(found: dict[str, float], form: str) -> str:
     return f"{found['median']:{form}} ({found['lower_quartile']:{form}} to {found['upper_quartile']:{form}})"
 
 
-def place(section: dict[str, Any]) -> str:
+def side_by_side(results: dict[str, Any]) -> Iterator[str]:
+    """Rates of all programs of a contest, the fastest first, where ratios alone do not show them."""
+    for name, section in results.items():
+        programs = section.get("contestants", {})
+        if len(programs) > 2 * len(section.get("ratios", ())):
+            yield from ("", f"| {name} | rows a second |", "|---|---|")
+            rates = {program: found["rows_per_second"] for program, found in programs.items()}
+            for program in sorted(rates, key=lambda one: -rates[one]["median"]):
+                yield f"| {program} | {bracketed(rates[program], '.0f')} |"
+
+
+def place(section: dict[str, Any], frameworks: Sequence[str]) -> str:
     machine, version = section["machine"], section["versions"]
+    shown = "".join(f"{name} {version.get(name) or version[f'{name}-cpu']}, " for name in frameworks)
     return (
         f"{machine['processor']}, {len(machine['affinity'])} cores; Python {version['python']}, "
-        f"torch {version['torch']}, NumPy {version['numpy']}; commit {section['git_commit']}, {section['date'][:10]}."
+        f"{shown}NumPy {version['numpy']}; commit {section['git_commit']}, {section['date'][:10]}."
     )

@@ -6,77 +6,34 @@
 It writes results/benchmarks/torch_speed.json (raw samples, machine, versions, commands) and torch_speed.md (a table).
 A section that runs again replaces what it found before. Let nothing else run on the machine meanwhile.
 
-What is timed is the same for all programs: whole epochs of training steps (batches, dropout, forward, backward, sum
-over ranks, update), after one epoch that warms up. hpcnn's are the sum of the phases of timing.csv but for evaluate and
-checkpoint, of its slowest rank, with the files that it writes after each epoch; the plain script's its own clock.
+programs.py says what is timed.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from contest import REPOSITORY, Command, Contest, Contestant, Epochs, Ratio, hold, spread
+from contest import REPOSITORY, Contest, Contestant, Ratio, hold, spread
+from programs import alone_on, head_of, hpcnn, on_two_cores, plain, read_hpcnn, read_plain, settings
 from report import Report
 
-NETWORK = "cnn2d_3layer_fullconnected_3layer"
 SECTIONS = ("single", "defaults", "ranks", "startup")
 PLAIN = "jobs/plain/torch_script.py"
-NOT_TRAINING = ("evaluate", "checkpoint")
 STARTUP_TARGET = 0.3
-
-
-def hpcnn(batch: int, threads: int, epochs: int, strategy: str, rows: str = "ROWS.csv", out: str = "OUT") -> Command:
-    return (
-        "python", "-m", "hpcnn", "train", "--network", NETWORK, "--strategy", strategy, "--train", rows,
-        "--optimizer", "adam", "--learning-rate", "0.001", "--global-batch", str(batch), "--threads", str(threads),
-        "--epochs", str(epochs), "--no-progress", "--out", out, "--run-id", "run",
-    )  # fmt: skip
-
-
-def plain(batch: int, threads: int, epochs: int, *flags: str) -> Command:
-    return (
-        "python", PLAIN, "--network", NETWORK, "--train", "ROWS.csv", "--optimizer", "adam", "--learning-rate", "0.001",
-        "--batch", str(batch), "--threads", str(threads), "--epochs", str(epochs), "--json", "OUT/plain.json", *flags,
-    )  # fmt: skip
-
-
-def on_two_cores(command: Command) -> Command:
-    return ("mpirun", "-np", "2", "--map-by", "core", "--bind-to", "core", *command)
-
-
-def hpcnn_epochs(run: Path) -> Epochs:
-    """Seconds of each epoch, of the slowest rank, from a run's timing.csv."""
-    seconds: dict[tuple[int, str], float] = defaultdict(float)
-    with open(run / "timing.csv", encoding="utf-8", newline="") as stream:
-        for row in csv.DictReader(stream):
-            if row["phase"] not in NOT_TRAINING:
-                seconds[int(row["epoch"]), row["rank"]] += float(row["seconds"])
-    epochs = sorted({epoch for epoch, _ in seconds} - {0})
-    return [max(value for (epoch, _), value in seconds.items() if epoch == wanted) for wanted in epochs]
-
-
-def read_hpcnn(folder: Path) -> list[Epochs]:
-    return [hpcnn_epochs(run.parent) for run in sorted(folder.rglob("timing.csv"))]
-
-
-def read_plain(folder: Path) -> list[Epochs]:
-    return [[epoch["seconds"] for epoch in json.loads((folder / "plain.json").read_text())["epochs"]]]
-
-
-def settings(options: argparse.Namespace, **own: Any) -> dict[str, Any]:
-    return {"network": NETWORK, "optimizer": "adam", "rows": options.rows, "epochs": options.epochs, **own}
+EXPLANATION = """\
+*plain* is `jobs/plain/torch_script.py` at PyTorch's defaults; *allocator*: with glibc kept from returning memory
+between steps; *channels last*: with that memory format; *tuned*: with both, as hpcnn is. *two alone*: two processes
+that do not talk, each on half of the batch.
+"""
 
 
 def single(options: argparse.Namespace) -> Iterator[Contest]:
@@ -88,7 +45,7 @@ def single(options: argparse.Namespace) -> Iterator[Contest]:
             settings(options, batch=batch, ranks=1, threads=options.threads),
             (
                 Contestant("hpcnn", (hpcnn(*sizes, "single"),), read_hpcnn, options.rows),
-                Contestant("plain, tuned", (plain(*sizes, "--tuned"),), read_plain, options.rows),
+                Contestant("plain, tuned", (plain(PLAIN, *sizes, "--tuned"),), read_plain, options.rows),
             ),
             (Ratio("hpcnn", "plain, tuned", 0.98),),
         )
@@ -108,8 +65,11 @@ def defaults(options: argparse.Namespace) -> Iterator[Contest]:
         settings(options, batch=batch, ranks=1, threads=options.threads),
         (
             Contestant("hpcnn", (hpcnn(*sizes, "single"),), read_hpcnn, options.rows),
-            Contestant("plain", (plain(*sizes),), read_plain, options.rows),
-            *(Contestant(name, (plain(*sizes, *flags),), read_plain, options.rows) for name, flags in tuned.items()),
+            Contestant("plain", (plain(PLAIN, *sizes),), read_plain, options.rows),
+            *(
+                Contestant(name, (plain(PLAIN, *sizes, *flags),), read_plain, options.rows)
+                for name, flags in tuned.items()
+            ),
         ),
         (Ratio("hpcnn", "plain, tuned", 0.98), Ratio("hpcnn", "plain", 2.0), *(Ratio(name, "plain") for name in tuned)),
     )
@@ -123,11 +83,8 @@ def ranks(options: argparse.Namespace) -> Iterator[Contest]:
         return
     for rows in options.batches or (16, 64, 250):
         sizes = 2 * rows, 1, options.epochs
-        alone = tuple(
-            ("taskset", "-c", str(core), *hpcnn(rows, 1, options.epochs, "single", "HALF.csv", f"OUT/{place}"))
-            for place, core in enumerate(cores)
-        )
-        ddp = on_two_cores(plain(*sizes, "--tuned", "--ddp"))
+        alone = alone_on(cores, rows, options.epochs)
+        ddp = on_two_cores(plain(PLAIN, *sizes, "--tuned", "--ddp"))
         yield Contest(
             f"two ranks, {rows} rows each",
             settings(options, batch=2 * rows, ranks=2, threads=1),
@@ -162,13 +119,6 @@ def startup(rounds: int) -> dict[str, Any]:
     return {"settings": {"rounds": rounds}, "seconds": found}
 
 
-def head_of(source: Path, rows: int, target: Path) -> Path:
-    """The header and the first `rows` rows."""
-    with open(source, encoding="utf-8") as stream:
-        target.write_text("".join(line for line, _ in zip(stream, range(1 + rows), strict=False)), encoding="utf-8")
-    return target
-
-
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure the speed of hpcnn with PyTorch.")
     parser.add_argument("--quick", action="store_true", help="few rows, two rounds, one batch a section")
@@ -192,7 +142,7 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     options = parse()
     options.out.mkdir(parents=True, exist_ok=True)
-    report = Report(options.out / "torch_speed.json")
+    report = Report(options.out / "torch_speed.json", "Speed with PyTorch", EXPLANATION, ("torch",))
     makers = {"single": single, "defaults": defaults, "ranks": ranks}
     with tempfile.TemporaryDirectory() as folder:
         files = {

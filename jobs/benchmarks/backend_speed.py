@@ -1,0 +1,156 @@
+"""How fast each backend of hpcnn is: beside its framework's own plain script, beside the other backends, on two ranks.
+
+    bash env/with.sh torch python jobs/benchmarks/backend_speed.py            (all sections, about 45 minutes)
+    bash env/with.sh torch python jobs/benchmarks/backend_speed.py --quick    (a few minutes, to see that it works)
+
+It writes results/benchmarks/backend_speed.json and backend_speed.md. A section that runs again replaces what it found
+before. Let nothing else run on the machine meanwhile. programs.py says what is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contest import REPOSITORY, Contest, Contestant, Ratio, hold
+from programs import alone_on, head_of, hpcnn, on_two_cores, plain, read_hpcnn, read_plain, settings
+from report import Report
+
+SECTIONS = ("single", "ranks", "switches")
+TARGET = 0.95
+EXPLANATION = """\
+*plain* is the framework's own script in `jobs/plain/`, tuned (`--tuned`: with glibc's allocator kept from returning
+memory between steps, as hpcnn keeps it, and what else speeds that framework up); Keras' is compile and fit.
+*two alone*: two processes of one thread that do not talk, each on half of the batch. A switch is one of
+`[backend.NAME]`, a flag of hpcnn, or a variable of the framework's.
+"""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A backend and its plain script, with the flags that choose it."""
+
+    flags: tuple[str, ...]
+    script: str
+
+
+PEERS = {
+    "torch": Peer(("--backend", "torch"), "jobs/plain/torch_script.py"),
+    "tensorflow": Peer(("--backend", "tensorflow"), "jobs/plain/tensorflow_script.py"),
+    "keras": Peer(("--backend", "keras"), "jobs/plain/keras_script.py"),
+}
+
+SWITCHES = {
+    "torch": ("--backend", "torch"),
+    "torch, channels_last = false": ("--backend", "torch", "--backend-option", "channels_last=false"),
+    "torch, system allocator": ("--backend", "torch", "--allocator", "system"),
+    "torch, compile": ("--backend", "torch", "--backend-option", "compile=true"),
+    "tensorflow": ("--backend", "tensorflow"),
+    "tensorflow, jit_compile (XLA)": ("--backend", "tensorflow", "--backend-option", "jit_compile=true"),
+    "tensorflow, deterministic = false": ("--backend", "tensorflow", "--backend-option", "deterministic=false"),
+    "tensorflow, system allocator": ("--backend", "tensorflow", "--allocator", "system"),
+    "tensorflow, function = false": ("--backend", "tensorflow", "--backend-option", "function=false"),
+    "keras on tensorflow": ("--backend", "keras"),
+    "keras on torch": ("--backend", "keras", "--keras-backend", "torch"),
+    "keras on jax": ("--backend", "keras", "--keras-backend", "jax"),
+}
+
+
+def single(options: argparse.Namespace) -> Iterator[Contest]:
+    """One process on all cores: each backend beside its framework's plain script, and all of them in one contest."""
+    for batch in options.batches or (64, 250, 1000):
+        sizes = batch, options.threads, options.epochs
+        contestants, ratios = [], []
+        for name, peer in PEERS.items():
+            ours, theirs = hpcnn(*sizes, "single", *peer.flags), plain(peer.script, *sizes, "--tuned")
+            contestants.append(Contestant(f"hpcnn, {name}", (ours,), read_hpcnn, options.rows))
+            contestants.append(Contestant(f"plain {name}", (theirs,), read_plain, options.rows))
+            ratios.append(Ratio(f"hpcnn, {name}", f"plain {name}", TARGET))
+        own = settings(options, batch=batch, ranks=1, threads=options.threads)
+        yield Contest(f"one process, batch {batch}", own, tuple(contestants), tuple(ratios))
+
+
+def ranks(options: argparse.Namespace) -> Iterator[Contest]:
+    """Two ranks of one thread, each on a core, beside two processes that do not talk."""
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    if len(cores) < 2:
+        print("section ranks needs two cores: left out")
+        return
+    for rows in options.batches or (64, 250):
+        own = settings(options, batch=2 * rows, ranks=2, threads=1)
+        for name, peer in PEERS.items():
+            together = on_two_cores(hpcnn(2 * rows, 1, options.epochs, "data", *peer.flags))
+            alone = alone_on(cores, rows, options.epochs, *peer.flags)
+            yield Contest(
+                f"{name}, two ranks, {rows} rows each",
+                own,
+                (
+                    Contestant("hpcnn", (together,), read_hpcnn, options.rows),
+                    Contestant("two alone", alone, read_hpcnn, options.rows // 2),
+                ),
+                (Ratio("hpcnn", "two alone", TARGET),),
+            )
+
+
+def switches(options: argparse.Namespace) -> Iterator[Contest]:
+    """What makes a backend faster or slower, one switch at a time, in one contest."""
+    batch = (options.batches or (250,))[-1]
+    sizes = batch, options.threads, options.epochs
+    contestants = [
+        Contestant(name, (hpcnn(*sizes, "single", *flags),), read_hpcnn, options.rows)
+        for name, flags in SWITCHES.items()
+    ]
+    # oneDNN is switched by a variable that TensorFlow reads as it is imported
+    without = ("env", "TF_ENABLE_ONEDNN_OPTS=0", *hpcnn(*sizes, "single", "--backend", "tensorflow"))
+    contestants.append(Contestant("tensorflow, without oneDNN", (without,), read_hpcnn, options.rows))
+    ratios = [Ratio(one.name, one.name.partition(",")[0]) for one in contestants if "," in one.name]
+    own = settings(options, batch=batch, ranks=1, threads=options.threads)
+    yield Contest(f"switches, batch {batch}", own, tuple(contestants), tuple(ratios))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure the speed of hpcnn's backends.")
+    parser.add_argument("--quick", action="store_true", help="few rows, one round, one batch a section")
+    parser.add_argument("--section", action="append", choices=SECTIONS, help="only this one (may be repeated)")
+    parser.add_argument("--rows", type=int, help="rows of an epoch (default: 3000)")
+    parser.add_argument("--rounds", type=int, help="turns of each program (default: 7)")
+    parser.add_argument("--epochs", type=int, help="epochs of a turn, the first of which warms up (default: 4)")
+    parser.add_argument("--batches", type=int, nargs="+", help="rows of a batch (of a rank, in section ranks)")
+    parser.add_argument(
+        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="of one process (default: all cores)"
+    )
+    parser.add_argument("--train", type=Path, default=REPOSITORY / "data" / "train.csv", metavar="CSV")
+    parser.add_argument("--out", type=Path, default=REPOSITORY / "results" / "benchmarks", metavar="FOLDER")
+    options = parser.parse_args()
+    defaults: tuple[tuple[str, Any, Any], ...] = (
+        ("rows", 256, 3000), ("rounds", 1, 7), ("epochs", 2, 4), ("batches", [64], None),
+    )  # fmt: skip
+    for name, quick, usual in defaults:
+        if getattr(options, name) is None:
+            setattr(options, name, quick if options.quick else usual)
+    return options
+
+
+def main() -> None:
+    options = parse()
+    options.out.mkdir(parents=True, exist_ok=True)
+    report = Report(options.out / "backend_speed.json", "Speed of the backends", EXPLANATION, tuple(PEERS))
+    makers = {"single": single, "ranks": ranks, "switches": switches}
+    with tempfile.TemporaryDirectory() as folder:
+        files = {
+            "ROWS.csv": head_of(options.train, options.rows, Path(folder) / "rows.csv"),
+            "HALF.csv": head_of(options.train, options.rows // 2, Path(folder) / "half.csv"),
+        }
+        for section in options.section or SECTIONS:
+            for contest in makers[section](options):
+                report.add(contest.name, hold(contest, options.rounds, files))
+    print(report.path.with_suffix(".md").read_text(encoding="utf-8"), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Programs that a benchmark starts, and how long an epoch of each took.
+
+What is timed is the same for all: whole epochs of training steps (batches, dropout, forward, backward, sum over ranks,
+update), after one that warms up. hpcnn's are the sum of the phases of timing.csv but for evaluate and checkpoint, of
+its slowest rank, with the files that it writes after each epoch; a plain script's its own clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from contest import Command, Epochs
+
+NETWORK = "cnn2d_3layer_fullconnected_3layer"
+NOT_TRAINING = ("evaluate", "checkpoint")
+
+
+def hpcnn(
+    batch: int, threads: int, epochs: int, strategy: str, *flags: str, rows: str = "ROWS.csv", out: str = "OUT"
+) -> Command:
+    return (
+        "python", "-m", "hpcnn", "train", "--network", NETWORK, "--strategy", strategy, "--train", rows,
+        "--optimizer", "adam", "--learning-rate", "0.001", "--global-batch", str(batch), "--threads", str(threads),
+        "--epochs", str(epochs), "--no-progress", "--out", out, "--run-id", "run", *flags,
+    )  # fmt: skip
+
+
+def plain(script: str, batch: int, threads: int, epochs: int, *flags: str) -> Command:
+    return (
+        "python", script, "--network", NETWORK, "--train", "ROWS.csv", "--optimizer", "adam",
+        "--learning-rate", "0.001", "--batch", str(batch), "--threads", str(threads), "--epochs", str(epochs),
+        "--json", "OUT/plain.json", *flags,
+    )  # fmt: skip
+
+
+def on_two_cores(command: Command) -> Command:
+    return ("mpirun", "-np", "2", "--map-by", "core", "--bind-to", "core", *command)
+
+
+def hpcnn_epochs(run: Path) -> Epochs:
+    """Seconds of each epoch, of the slowest rank, from a run's timing.csv."""
+    seconds: dict[tuple[int, str], float] = defaultdict(float)
+    with open(run / "timing.csv", encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            if row["phase"] not in NOT_TRAINING:
+                seconds[int(row["epoch"]), row["rank"]] += float(row["seconds"])
+    epochs = sorted({epoch for epoch, _ in seconds} - {0})
+    return [max(value for (epoch, _), value in seconds.items() if epoch == wanted) for wanted in epochs]
+
+
+def read_hpcnn(folder: Path) -> list[Epochs]:
+    return [hpcnn_epochs(run.parent) for run in sorted(folder.rglob("timing.csv"))]
+
+
+def alone_on(cores: list[int], rows: int, epochs: int, *flags: str) -> tuple[Command, ...]:
+    """A process of one thread on each core, which do not talk, each on half of the rows."""
+    return tuple(
+        ("taskset", "-c", str(core), *hpcnn(rows, 1, epochs, "single", *flags, rows="HALF.csv", out=f"OUT/{place}"))
+        for place, core in enumerate(cores)
+    )
+
+
+def read_plain(folder: Path) -> list[Epochs]:
+    return [[epoch["seconds"] for epoch in json.loads((folder / "plain.json").read_text())["epochs"]]]
+
+
+def settings(options: argparse.Namespace, **own: Any) -> dict[str, Any]:
+    return {"network": NETWORK, "optimizer": "adam", "rows": options.rows, "epochs": options.epochs, **own}
+
+
+def head_of(source: Path, rows: int, target: Path) -> Path:
+    """The header and the first `rows` rows."""
+    with open(source, encoding="utf-8") as stream:
+        target.write_text("".join(line for line, _ in zip(stream, range(1 + rows), strict=False)), encoding="utf-8")
+    return target

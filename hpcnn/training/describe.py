@@ -78,7 +78,6 @@ def run_facts(
     """Everything of run.json that is known before the first step, but for its name, state and times."""
     train, order = prepared.train, prepared.order
     return {
-        "command": manifest.command_line(),
         "config": config.to_dict(),
         "ranks": len(ranks),
         "grid": str(prepared.grid),

@@ -7,7 +7,7 @@ logits in float64; each shard's sum stands in its own place of a vector, and the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,13 @@ ROWS_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Means over all rows, None where the file has no labels; `predicted`: this rank's classes, in file order."""
+    """Means over all rows, None where the file has no labels; `predicted`: this rank's classes (of all, once
+    they are `gathered`), in file order."""
 
     rows: int
     loss: float | None
     accuracy: float | None
-    predicted: NDArray[np.int64]
+    predicted: NDArray[np.int64] = field(repr=False)
 
 
 @np.errstate(invalid="ignore")
@@ -48,6 +49,11 @@ def all_rows(dataset: Dataset) -> dict[int, NDArray[np.int64]]:
     """Every file row of each of this rank's shards."""
     bounds = logical_shard_bounds(dataset.rows, dataset.logical_shards)
     return {shard: np.arange(bounds[shard], bounds[shard + 1]) for shard in dataset.shards}
+
+
+def gathered(found: Evaluation, comm: Any) -> Evaluation:
+    """Collective: `found` with the classes of all ranks' rows, in file order."""
+    return replace(found, predicted=np.concatenate(comm.allgather(found.predicted)))
 
 
 def evaluate(

@@ -19,6 +19,7 @@ from hpcnn.records.clocks import clock_offset
 from hpcnn.records.heartbeat import Heartbeat
 from hpcnn.records.phases import PhaseClock
 from hpcnn.records.run_folder import LossRow
+from hpcnn.training.checkpoint import Checkpoint
 from hpcnn.training.evaluate import Evaluation, evaluate
 from hpcnn.training.prepare import Prepared
 from hpcnn.training.progress import Progress
@@ -137,6 +138,25 @@ class Trainer:
         if found.loss is not None and not math.isfinite(found.loss):
             self.give_up(f"epoch {self.epoch}, after {self.step} steps: the {name} loss is {found.loss}")
         return found
+
+    def checkpoint(self) -> Checkpoint:
+        """The state as it is now; its vectors are those that train on."""
+        prepared = self._prepared
+        return Checkpoint(
+            architecture=prepared.architecture,
+            weights=prepared.vectors.weights,
+            optimizer=prepared.optimizer.state,
+            updates=prepared.optimizer.updates,
+            normalisation=prepared.normalisation,
+            label_names=tuple(map(str, range(prepared.architecture.num_classes))),
+            config=prepared.config,
+            rows=prepared.train.rows,
+            logical_shards=prepared.logical_shards,
+            epoch=self.epoch - (self.epoch_step > 0),
+            epoch_step=self.epoch_step,
+            step=self.step,
+            samples=self.samples,
+        )
 
     def _check_replicas(self) -> None:
         """Replicas add the same bits to the same bits; that they are still equal is checked, not hoped."""

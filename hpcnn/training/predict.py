@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hpcnn.config import RunConfig
-from hpcnn.data.agree import Alone
-from hpcnn.data.dataset import load_dataset
-from hpcnn.errors import ConfigError, DataError, ResultsError
+from hpcnn.data.agree import Alone, attempt
+from hpcnn.data.dataset import Dataset
+from hpcnn.errors import ConfigError, ResultsError
+from hpcnn.network.architecture import Architecture
 from hpcnn.records.files import write_csv
 from hpcnn.records.phases import PhaseClock
 from hpcnn.records.run_folder import PREDICTION_COLUMNS
-from hpcnn.training.checkpoint import load_checkpoint
+from hpcnn.training.arrays import Arrays, load_rows
+from hpcnn.training.checkpoint import Checkpoint, load_checkpoint
 from hpcnn.training.evaluate import Evaluation, all_rows, evaluate
-from hpcnn.training.process import decide_threads, set_threads
+from hpcnn.training.process import attempt_threads
+from hpcnn.wrappers.contract import SegmentModel
 from hpcnn.wrappers.registry import open_backend
 
 
@@ -37,24 +40,40 @@ def predict(
     """
     if not out.parent.is_dir():
         raise ResultsError(f"{out}: the folder {out.parent} does not exist; make it, or give another --out")
-    checkpoint = load_checkpoint(run)
-    architecture = checkpoint.architecture
-    channels, height, width = architecture.input_shape
-    dataset = load_dataset(
-        data, comm=None, classes=architecture.num_classes, input_shape=(channels, height, width),
-        label_column=label_column, header=header,
-    )  # fmt: skip
-    if dataset.input_shape != architecture.input_shape:
-        raise DataError(f"{data}: rows are {dataset.input_shape}, the network takes {architecture.input_shape}")
-    threads = decide_threads(None, os.environ, Alone()).count
-    set_threads(threads, os.environ)
-    build = open_backend(*_backend(checkpoint.config, backend, keras_backend), threads)
-    gradient = np.zeros_like(checkpoint.weights)
-    model = build(architecture.whole, checkpoint.weights, gradient)
-    found = evaluate(model, dataset, checkpoint.normalisation, all_rows(dataset), Alone(), PhaseClock())
+    checkpoint, comm = load_checkpoint(run), Alone()
+    dataset = rows_for(checkpoint.architecture, str(data), comm, label_column=label_column, header=header)
+    model = model_of(checkpoint, *_backend(checkpoint.config, backend, keras_backend), comm)
+    found = evaluate(model, dataset, checkpoint.normalisation, all_rows(dataset), comm, PhaseClock())
     labels = [checkpoint.label_names[place] for place in found.predicted]
     write_csv(out, PREDICTION_COLUMNS, enumerate(labels, start=1))
     return found
+
+
+def rows_for(
+    architecture: Architecture,
+    source: str | Arrays,
+    comm: Any,
+    *,
+    label_column: str,
+    header: str,
+    need_labels: bool = False,
+) -> Dataset:
+    """Collective. Rows for a network to evaluate; ranks beyond the shards hold none. Raises DataError."""
+    channels, height, width = architecture.input_shape
+    return load_rows(
+        source, comm=comm, classes=architecture.num_classes, input_shape=(channels, height, width),
+        label_column=label_column, header=header, need_labels=need_labels, spare_ranks=True,
+    )  # fmt: skip
+
+
+def model_of(
+    checkpoint: Checkpoint, backend: str, options: Mapping[str, Any], comm: Any, threads: int | None = None
+) -> SegmentModel:
+    """Collective. The whole network in a backend, on the checkpoint's weights. `threads`: as --threads."""
+    count = attempt_threads(threads, comm).count
+    build = attempt(comm, lambda: open_backend(backend, options, count))
+    gradient = np.zeros_like(checkpoint.weights)
+    return attempt(comm, lambda: build(checkpoint.architecture.whole, checkpoint.weights, gradient))
 
 
 def _backend(trained: RunConfig, backend: str | None, keras_backend: str | None) -> tuple[str, dict[str, Any]]:

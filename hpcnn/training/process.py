@@ -11,6 +11,7 @@ steps.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import socket
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -49,6 +50,19 @@ def decide_threads(asked: int | None, environ: Mapping[str, str], comm: Any) -> 
     everyone: list[tuple[str, frozenset[int]]] = comm.allgather((host, cores))
     here = [other for where, other in everyone if where == host]
     return attempt(comm, lambda: _decide(asked, environ, host, cores, here))
+
+
+def attempt_threads(asked: int | None, comm: Any) -> Threads:
+    """Collective. The rank's threads, set before a framework is imported."""
+    threads = decide_threads(asked, _environment_at_first(), comm)
+    set_threads(threads.count, os.environ)
+    return threads
+
+
+@functools.cache
+def _environment_at_first() -> Mapping[str, str]:
+    """What the first run of a process sets is not what the person asked the second for."""
+    return dict(os.environ)
 
 
 def _decide(

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from hpcnn.config import RunConfig
 from hpcnn.data.agree import attempt
@@ -19,13 +16,14 @@ from hpcnn.records.heartbeat import Heartbeat
 from hpcnn.records.phases import PhaseClock
 from hpcnn.records.run_folder import LossRow, RankTimes, RunFolder, run_name
 from hpcnn.records.trace import trace_document
-from hpcnn.training.checkpoint import NAME, Checkpoint, save_checkpoint
+from hpcnn.training.checkpoint import NAME, save_checkpoint
 from hpcnn.training.describe import HostFacts, run_facts, start_lines
-from hpcnn.training.evaluate import Evaluation, all_rows
+from hpcnn.training.evaluate import Evaluation, all_rows, gathered
+from hpcnn.training.handover import Given, Trained
 from hpcnn.training.layer_costs import measure_layers
 from hpcnn.training.loop import Trainer
 from hpcnn.training.prepare import Prepared, prepare
-from hpcnn.training.process import Threads, decide_threads, set_allocator, set_threads
+from hpcnn.training.process import Threads, attempt_threads, set_allocator
 from hpcnn.training.progress import say, step_line
 from hpcnn.training.summary import epoch_means, summary_lines
 
@@ -33,29 +31,23 @@ LAYER_ROWS = 64
 """Rows of the measured pass of layers.csv, or the rank's rows of a batch where those are fewer."""
 
 
-def train(config: RunConfig, comm: Any) -> Path:
-    """Collective. Runs `config` and returns the folder of its results (the same on all ranks)."""
-    clock = PhaseClock(trace=config.trace)
+def train(config: RunConfig, comm: Any, given: Given | None = None) -> Trained:
+    """Collective. Runs `config`, on what a caller in this process gives beside it, and returns what it came to."""
+    given = given or Given()
+    clock = PhaseClock(begin=given.begin, trace=config.trace)
     allocator = set_allocator(config.allocator)
-    threads = attempt_threads(config, comm)
+    threads = attempt_threads(config.threads, comm)
     try:
-        prepared = prepare(config, comm, clock, threads.count)
+        prepared = prepare(config, comm, clock, threads.count, given)
     except HpcnnError as error:
         error.agreed = True  # prepare raises the same on all ranks
         raise
-    run = Run(config, comm, clock, prepared, threads, allocator)
+    run = Run(config, comm, clock, prepared, threads, allocator, given.command)
     try:
         return run.carry_out()
     except BaseException as error:
         run.end_badly(error)
         raise
-
-
-def attempt_threads(config: RunConfig, comm: Any) -> Threads:
-    """Collective. The rank's threads, set before a framework is imported."""
-    threads = decide_threads(config.threads, os.environ, comm)
-    set_threads(threads.count, os.environ)
-    return threads
 
 
 class Run:
@@ -69,9 +61,11 @@ class Run:
         prepared: Prepared,
         threads: Threads,
         allocator: dict[str, Any],
+        command: Sequence[str] | None = None,
     ) -> None:
         self.config, self.comm, self.clock, self.prepared = config, comm, clock, prepared
         self.threads, self.allocator = threads, allocator
+        self.command = list(command or manifest.command_line())
         self.folder = self._create_folder()
         self.path: Path = comm.bcast(self.folder.path if self.folder else None)
         self.heartbeat = Heartbeat(self.path, comm.rank)
@@ -87,7 +81,7 @@ class Run:
             lambda: RunFolder.create(Path(config.out), name, config.run_id) if self.comm.rank == 0 else None,
         )
 
-    def carry_out(self) -> Path:
+    def carry_out(self) -> Trained:
         """Train, evaluate, and leave every file."""
         self._describe()
         self.trainer = Trainer(self.prepared, self.comm, self.clock, self.heartbeat)
@@ -101,7 +95,15 @@ class Run:
                 prepared = self.prepared
                 self.folder.write_layers(measure_layers(prepared.build, prepared.architecture, rows, self.config.seed))
         self._finish(tested)
-        return self.path
+        return self._handed_over(tested)
+
+    def _handed_over(self, tested: Evaluation | None) -> Trained:
+        """Rank 0's history on all ranks: it alone has gradient norms."""
+        rows, seconds = self.comm.bcast((self.rows, self.clock.wall_seconds()))
+        return Trained(
+            folder=self.path, wall_seconds=seconds, history=tuple(rows), test=tested,
+            checkpoint=self.trainer.checkpoint(), model=self.prepared.model,
+        )  # fmt: skip
 
     def _describe(self) -> None:
         """What runs, printed before the first step and kept in run.json and results.log."""
@@ -112,6 +114,7 @@ class Run:
             run=self.folder.run,
             state="running",
             start=manifest.timestamp(ago=self.clock.wall_seconds()),
+            command=self.command,
             **run_facts(self.config, self.prepared, hosts, self.allocator),
         )
         for line in start_lines(self.config, self.prepared, hosts):
@@ -153,35 +156,17 @@ class Run:
         test = self.prepared.test
         if test is None:
             return None
-        found = self.trainer.evaluate("test", test, all_rows(test))
-        predictions = self.comm.gather(found.predicted)
+        found = gathered(self.trainer.evaluate("test", test, all_rows(test)), self.comm)
         if self.folder is not None:
-            self.folder.write_predictions(np.concatenate(predictions).tolist())
+            self.folder.write_predictions(found.predicted.tolist())
         return found
 
     def _save_checkpoint(self) -> None:
-        prepared, trainer = self.prepared, self.trainer
+        trainer = self.trainer
         self.heartbeat.doing("checkpoint", trainer.epoch, trainer.step)
         with self.clock.during("checkpoint"):
             if self.folder is not None:
-                save_checkpoint(
-                    self.path / NAME,
-                    Checkpoint(
-                        architecture=prepared.architecture,
-                        weights=prepared.vectors.weights,
-                        optimizer=prepared.optimizer.state,
-                        updates=prepared.optimizer.updates,
-                        normalisation=prepared.normalisation,
-                        label_names=tuple(map(str, range(prepared.architecture.num_classes))),
-                        config=self.config,
-                        rows=prepared.train.rows,
-                        logical_shards=prepared.logical_shards,
-                        epoch=trainer.epoch - (trainer.epoch_step > 0),
-                        epoch_step=trainer.epoch_step,
-                        step=trainer.step,
-                        samples=trainer.samples,
-                    ),
-                )
+                save_checkpoint(self.path / NAME, trainer.checkpoint())
 
     def _gather_times(self) -> list[RankTimes]:
         """Collective. Every rank's times on rank 0, an empty list elsewhere."""

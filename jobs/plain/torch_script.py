@@ -3,28 +3,20 @@
     python jobs/plain/torch_script.py --train data/train.csv --test data/test.csv --batch 50 --tuned
     mpirun -np 2 python jobs/plain/torch_script.py --ddp --threads 1 --train data/train.csv
 
-The CSV has a header and its label in the last column. --replay FILE.npz follows another program's training exactly:
-parameter_I (initial values of the I-th of `model.parameters()`), rows_S (data rows, from 0, of the global batch of step
-S) and mask_S_D (what the output of the D-th dropout's input is multiplied by in step S).
+common.py says what the CSV and --replay hold.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
-import json
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pandas as pd
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from common import Epochs, Recording, flags, parse, read_rows, write_replayed
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -77,9 +69,7 @@ class Images:
     """All rows of a CSV in memory, pixels from 0 to 1; channels last where asked for."""
 
     def __init__(self, path: str, tuned: str) -> None:
-        table = pd.read_csv(path).to_numpy()
-        self.labels = torch.from_numpy(table[:, -1].astype(np.int64))
-        pixels = torch.from_numpy(table[:, :-1].astype(np.float32)).mul_(1 / 255)
+        pixels, self.labels = map(torch.from_numpy, read_rows(path))
         # One channel: both layouts are the same bytes, only strides tell, and those of a permuted view do.
         self.channels_last = "channels_last" in tuned
         self.pixels = pixels.view(-1, 28, 28, 1) if self.channels_last else pixels.view(-1, 1, 28, 28)
@@ -143,25 +133,18 @@ class Training:
         batches = map(images.batch, torch.arange(len(images)).split(256))
         return sum(int((self.network(x).argmax(1) == labels).sum()) for x, labels in batches) / len(images)
 
-    def replay(self, images: Images, recorded: Any) -> Iterator[tuple[float, float]]:
+    def replay(self, images: Images, recorded: Recording) -> Iterator[tuple[float, float]]:
         """Loss and gradient norm of each recorded step."""
         with torch.no_grad():
-            for place, parameter in enumerate(self.network.parameters()):
-                parameter.copy_(torch.from_numpy(recorded[f"parameter_{place}"]))
+            for parameter, value in zip(self.network.parameters(), recorded.parameters, strict=True):
+                parameter.copy_(torch.from_numpy(value))
         dropouts = [layer for layer in self.network if isinstance(layer, MaskedDropout)]
-        for step in range(sum(name.startswith("rows_") for name in recorded)):
-            for place, dropout in enumerate(dropouts):
-                dropout.mask = self.own_part(torch.from_numpy(recorded[f"mask_{step}_{place}"]))
-            rows = torch.from_numpy(recorded[f"rows_{step}"])
+        for numbers, masks in recorded.steps:
+            for dropout, mask in zip(dropouts, masks, strict=True):
+                dropout.mask = self.own_part(torch.from_numpy(mask))
+            rows = torch.from_numpy(numbers)
             loss = self.over_ranks(self.step(*images.batch(self.own_part(rows)), len(rows))) / len(rows)
             yield loss, torch.cat([p.grad.flatten() for p in self.network.parameters()]).double().norm().item()
-
-
-def tune_allocator() -> None:
-    """Keep glibc from returning large activations to the kernel after each step (values of <malloc.h>)."""
-    mallopt = ctypes.CDLL(None).mallopt
-    for parameter, value in ((-4, 0), (-1, 2**31 - 1), (-2, 256 << 20)):  # M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD
-        mallopt(parameter, value)
 
 
 def join_ranks() -> tuple[int, int]:
@@ -175,65 +158,29 @@ def join_ranks() -> tuple[int, int]:
 
 
 def train(options: argparse.Namespace, rank: int, size: int) -> None:
-    """Timed epochs; an epoch is all its steps: batches, forward, backward, sum over ranks, update."""
     images = Images(options.train, options.tuned)
     training = Training(options, rank, size)
     order = torch.Generator().manual_seed(options.seed)
-    say = print if rank == 0 else lambda text: None
-    epochs = []
-    for epoch in range(1, options.epochs + 1):
-        began = time.perf_counter()
-        loss = training.train_epoch(images, options.batch, order)
-        seconds = time.perf_counter() - began
-        epochs.append({"epoch": epoch, "seconds": seconds, "rows_per_second": len(images) / seconds, "loss": loss})
-        say(f"epoch {epoch}: loss {loss:.4f}, {len(images) / seconds:.0f} rows/s")
+    epochs = Epochs(len(images), print if rank == 0 else lambda text: None)
+    for _ in range(options.epochs):
+        epochs.start()
+        epochs.end(training.train_epoch(images, options.batch, order))
     accuracy = training.accuracy(Images(options.test, options.tuned)) if options.test else None
-    if accuracy is not None:
-        say(f"test accuracy {accuracy:.2%}")
-    if options.json and rank == 0:
-        process = {"ranks": size, "threads": torch.get_num_threads(), "affinity": sorted(os.sched_getaffinity(0))}
-        found = {"rows": len(images), "epochs": epochs, "test_accuracy": accuracy}
-        document = {"torch": torch.__version__, **process, **found, "settings": vars(options)}
-        options.json.write_text(json.dumps(document, indent=2, default=str) + "\n")
+    if rank == 0:
+        epochs.report(options, accuracy, torch=torch.__version__, ranks=size, threads=torch.get_num_threads())
 
 
 def replay(options: argparse.Namespace, rank: int, size: int) -> None:
     training = Training(options, rank, size)
-    with np.load(options.replay) as recorded:
-        steps = list(training.replay(Images(options.train, options.tuned), recorded))
-    weights = {f"parameter_{place}": p.detach().numpy() for place, p in enumerate(training.network.parameters())}
+    steps = list(training.replay(Images(options.train, options.tuned), Recording(options.replay)))
     if rank == 0:
-        np.savez(options.out, loss=[loss for loss, _ in steps], gradient_norm=[norm for _, norm in steps], **weights)
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train a convolutional network on the rows of a CSV with PyTorch.")
-    parser.add_argument("--network", choices=NETWORKS, default="cnn2d_3layer_fullconnected_3layer")
-    parser.add_argument("--train", required=True, metavar="CSV")
-    parser.add_argument("--test", metavar="CSV")
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--batch", type=int, default=50, help="rows of one update, over all ranks")
-    parser.add_argument("--optimizer", choices=("adam", "sgd"), default="adam")
-    parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument("--momentum", type=float, default=0.0, help="of sgd")
-    parser.add_argument("--nesterov", action="store_true")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="threads a process")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--tuned", nargs="?", const=BOTH, default="", choices=(*BOTH.split("+"), BOTH), help=TUNING)
-    parser.add_argument("--ddp", action="store_true", help="DistributedDataParallel with gloo over all processes")
-    parser.add_argument("--replay", metavar="NPZ", help="take weights, batches and masks from a file")
-    parser.add_argument("--out", metavar="NPZ", help="where --replay writes losses, gradient norms and weights")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where rank 0 writes settings and seconds per epoch")
-    options = parser.parse_args()
-    if bool(options.replay) != bool(options.out):
-        parser.error("--replay and --out belong together")
-    return options
+        write_replayed(options.out, steps, (value.detach().numpy() for value in training.network.parameters()))
 
 
 def main() -> None:
-    options = parse()
-    if "allocator" in options.tuned:
-        tune_allocator()
+    parser = flags("PyTorch", NETWORKS, BOTH, TUNING, torch.get_num_threads())
+    parser.add_argument("--ddp", action="store_true", help="DistributedDataParallel with gloo over all processes")
+    options = parse(parser)
     torch.set_num_threads(options.threads)
     rank, size = join_ranks() if options.ddp else (0, 1)
     (replay if options.replay else train)(options, rank, size)

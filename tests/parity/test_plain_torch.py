@@ -7,76 +7,21 @@ ours, adds epsilon after the bias correction.
 
 from __future__ import annotations
 
-import csv
-import math
-import socket
-import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from hpcnn.data.order import BatchOrder
-from hpcnn.data.shards import default_logical_shards
-from hpcnn.network.architecture import Architecture
-from hpcnn.network.initial import initial_weights
-from hpcnn.network.masks import segment_masks
-from hpcnn.network.network_file import get_network
-from hpcnn.training.checkpoint import load_checkpoint
-from tests.support.mpi import REPOSITORY, RankRun, run_ranks, run_session
-
-PLAIN = REPOSITORY / "jobs" / "plain" / "torch_script.py"
-SEED = 7
-ROWS, BATCH, EPOCHS = 149, 37, 2
-"""149 = 4 x 37 + 1: two ranks never get equal parts, and in an epoch's last step one of them gets no row at all."""
-
-STEP_TOLERANCE = 1e-5
-"""Relative error of the loss and of the gradient's norm at equal weights. A sum of n float32 terms, in whatever order,
-is off by about sqrt(n) roundings of 2^-24; the largest sums, of the first convolution's gradient, run over 37 rows of
-784 places: sqrt(37 x 784) x 2^-24 = 1.0e-5. A mean over ranks where rows should count is off by 3e-3 here (measured).
-"""
-
-WEIGHT_TOLERANCE = 0.02
-"""By how much a tensor's way in all ten steps may differ, as a part of it. If no decision differs, ten errors of
-1e-5 are 1e-4 (measured: up to 5e-5). But where two places of a pool, or a place and zero, are nearly equal, a rounding
-decides which one gets a row's gradient, and in an epoch's last step, of one row, that is all of it: 1e-2 was seen with
-one seed of ten. Measured faults: epsilon inside Adam's bias correction 0.1 to 0.2; a mean over ranks 0.2 to 1.
-"""
-
-LOSS_TOLERANCE = 1e-3
-"""Of any step's loss, relative: 3e-7 where no decision differs, 3e-4 was seen where one does. Both faults: above 2e-3.
-"""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A network and an optimizer, as flags that both programs take."""
-
-    network: str
-    optimizer: tuple[str, ...]
-    rate: float
-
-
-SETTINGS = {
-    "3layer-adam": Setting("cnn2d_3layer_fullconnected_3layer", ("adam",), 1e-3),
-    # torch keeps its rate out of the velocity, we keep it in: the same as long as the rate does not change.
-    "3layer-nesterov": Setting(
-        "cnn2d_3layer_fullconnected_3layer", ("sgd", "--momentum", "0.9", "--nesterov"), 0.01
-    ),
-    "2layer-adam": Setting("cnn2d_2layer_fullconnected_2layer", ("adam",), 5e-4),
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Trained:
-    """Loss of each step, gradient norm of each step, and each parameter's values at the end, by name."""
-
-    losses: list[float]
-    norms: list[float]
-    weights: dict[str, Any]
+from tests.parity.plain_scripts import (
+    SETTINGS,
+    Trained,
+    assert_same_first_step,
+    assert_same_losses,
+    assert_same_weights,
+    hpcnn_training,
+    plain_training,
+    problem,
+)
 
 
 @dataclass(frozen=True)
@@ -92,79 +37,14 @@ class Programs:
 
 @pytest.fixture(scope="module", params=SETTINGS)
 def programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Programs:
-    setting, folder = SETTINGS[request.param], tmp_path_factory.mktemp("plain")
-    rows = folder / "rows.csv"
-    with open(REPOSITORY / "data" / "train.csv", encoding="utf-8") as stream:
-        rows.write_text("".join(next(stream) for _ in range(1 + ROWS)), encoding="utf-8")
-    architecture = get_network(setting.network, (1, 28, 28), 10)
-    np.savez(folder / "replay.npz", **recording(architecture))
+    given = problem(SETTINGS[request.param], tmp_path_factory.mktemp("plain"))
     return Programs(
-        named(architecture, initial_weights(architecture, SEED)),
-        hpcnn_training(setting, rows, folder / "one", ranks=1),
-        hpcnn_training(setting, rows, folder / "two", ranks=2),
-        plain_training(setting, architecture, rows, folder, ranks=1),
-        plain_training(setting, architecture, rows, folder, ranks=2),
+        given.initial,
+        hpcnn_training(given, ranks=1),
+        hpcnn_training(given, ranks=2),
+        plain_training(given, "torch_script.py", ranks=1),
+        plain_training(given, "torch_script.py", ranks=2),
     )
-
-
-def recording(architecture: Architecture) -> dict[str, Any]:
-    """What the plain script replays: our initial weights, batches and dropout masks."""
-    order = BatchOrder(ROWS, default_logical_shards(ROWS, BATCH), BATCH, 0.0, SEED)
-    values = named(architecture, initial_weights(architecture, SEED)).values()
-    found: dict[str, Any] = {f"parameter_{place}": value for place, value in enumerate(values)}
-    steps = [(epoch, step) for epoch in range(1, EPOCHS + 1) for step in range(order.steps_per_epoch)]
-    for number, (epoch, step) in enumerate(steps):
-        rows = order.rows(epoch, step, range(order.logical_shards))
-        found[f"rows_{number}"] = rows
-        for place, mask in enumerate(segment_masks(architecture.whole, SEED, epoch, rows)):
-            found[f"mask_{number}_{place}"] = mask
-    return found
-
-
-def named(architecture: Architecture, vector: Any) -> dict[str, Any]:
-    return {parameter.name: parameter.view(vector) for parameter in architecture.parameters}
-
-
-def shared_flags(setting: Setting, rows: Path) -> list[str]:
-    return [
-        "--network", setting.network, "--train", str(rows), "--threads", "1",
-        "--learning-rate", str(setting.rate), "--optimizer", *setting.optimizer,
-    ]  # fmt: skip
-
-
-def hpcnn_training(setting: Setting, rows: Path, out: Path, ranks: int) -> Trained:
-    flags = ["--seed", SEED, "--global-batch", BATCH, "--epochs", EPOCHS, "--out", out.parent, "--run-id", out.name]
-    started(["-m", "hpcnn", "train", *shared_flags(setting, rows), *map(str, flags)], ranks)
-    with open(out / "loss.csv", encoding="utf-8", newline="") as stream:
-        table = list(csv.DictReader(stream))
-    checkpoint = load_checkpoint(out)
-    return Trained(
-        [float(row["train_loss"]) for row in table],
-        [float(row["gradient_norm"]) for row in table],
-        named(checkpoint.architecture, checkpoint.weights),
-    )
-
-
-def plain_training(setting: Setting, architecture: Architecture, rows: Path, folder: Path, ranks: int) -> Trained:
-    out = folder / f"plain-{ranks}.npz"
-    flags = ["--replay", str(folder / "replay.npz"), "--out", str(out), "--tuned", *(["--ddp"] if ranks > 1 else [])]
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    started([str(PLAIN), *shared_flags(setting, rows), *flags], ranks, {"MASTER_PORT": str(port)})
-    with np.load(out) as found:
-        names = [parameter.name for parameter in architecture.parameters]
-        weights = {name: found[f"parameter_{place}"] for place, name in enumerate(names)}
-        return Trained(found["loss"].tolist(), found["gradient_norm"].tolist(), weights)
-
-
-def started(arguments: list[str], ranks: int, env: Mapping[str, str] | None = None) -> RankRun:
-    run = (
-        run_session([sys.executable, *arguments], timeout=120, env=env)
-        if ranks == 1
-        else run_ranks(ranks, arguments, timeout=120, env=env)
-    )
-    assert run.returncode == 0, run.stderr
-    return run
 
 
 OURS = ("hpcnn", "hpcnn_on_two_ranks")
@@ -174,24 +54,16 @@ THEIRS = ("plain", "ddp_on_two_ranks")
 @pytest.mark.parametrize("theirs", THEIRS)
 @pytest.mark.parametrize("ours", OURS)
 def test_first_loss_and_gradient_norm_equal_the_plain_scripts(programs: Programs, ours: str, theirs: str) -> None:
-    left, right = getattr(programs, ours), getattr(programs, theirs)
-    assert left.losses[0] == pytest.approx(right.losses[0], rel=STEP_TOLERANCE)
-    assert left.norms[0] == pytest.approx(right.norms[0], rel=STEP_TOLERANCE)
+    assert_same_first_step(getattr(programs, ours), getattr(programs, theirs))
 
 
 @pytest.mark.parametrize("theirs", THEIRS)
 @pytest.mark.parametrize("ours", OURS)
 def test_weights_after_two_epochs_equal_the_plain_scripts(programs: Programs, ours: str, theirs: str) -> None:
-    left, right = getattr(programs, ours).weights, getattr(programs, theirs).weights
-    for name, start in programs.initial.items():
-        way = np.linalg.norm(right[name].astype(np.float64) - start)
-        apart = np.linalg.norm(left[name].astype(np.float64) - right[name])
-        assert apart <= WEIGHT_TOLERANCE * way, f"{name}: {apart / way:.1e} of the way"
+    assert_same_weights(getattr(programs, ours), getattr(programs, theirs), programs.initial)
 
 
 @pytest.mark.parametrize("theirs", THEIRS)
 @pytest.mark.parametrize("ours", OURS)
 def test_the_loss_of_every_step_equals_the_plain_scripts(programs: Programs, ours: str, theirs: str) -> None:
-    left, right = getattr(programs, ours), getattr(programs, theirs)
-    assert len(left.losses) == len(right.losses) == EPOCHS * math.ceil(ROWS / BATCH)
-    assert left.losses == pytest.approx(right.losses, rel=LOSS_TOLERANCE)
+    assert_same_losses(getattr(programs, ours), getattr(programs, theirs))

@@ -2,17 +2,19 @@
 # shellcheck disable=SC2034  # what is set here is used by the scripts that source this
 # What the scripts of env/ share: words to the user, the choice of a Python, and the name of an environment.
 #
-# An environment lies in $HPCNN_ENV_ROOT/envs/RECIPE-KEY (default ~/.cache/hpcnn/envs). The key is a hash of all that went
-# into it, so a changed pin, another Python or another MPI is another environment, and two clones of one version share
-# theirs: hpcnn itself isn't installed there, env/with.sh puts the clone on the path instead.
+# An environment lies in $HPCNN_ENV_ROOT/envs/RECIPE-KEY (default ~/.cache/hpcnn/envs). The key is a hash of what is in
+# it: the pins, the Python, the MPI. So a changed pin is another environment, a changed comment isn't, and two clones of
+# one version share theirs: hpcnn itself isn't installed there, env/with.sh puts the clone on the path instead.
 #
-# Variables: PYTHON (interpreter to build with), HPCNN_ENV_ROOT, HPCNN_MPI=site (mpi4py against the loaded MPI),
-# HPCNN_CONSTRAINTS (another list of pins than env/constraints-RECIPE.txt).
+# Variables: see  bash env/create.sh --help
 
 unset PYTHONHOME PYTHONPATH # a module system's may belong to another Python, which then wouldn't even start
 ENV_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 CLONE=$(dirname "$ENV_DIR")
 APT="Debian, Ubuntu: sudo apt-get install"
+APT_MPI="gcc libopenmpi-dev openmpi-bin" # or libmpich-dev mpich
+RECIPES="modern, modern-cuda" # each with its env/constraints-RECIPE.txt
+LAYOUT=1                     # part of every key: raise it when env/create.sh makes something else of the same pins
 PYTHON_HINT="install Python 3.11 or newer with venv ($APT python3 python3-venv), or set PYTHON=PATH"
 
 say() { printf 'env: %s\n' "$*"; }
@@ -27,8 +29,8 @@ die() { # STATUS MESSAGE: one line, then out
 # backend -> recipe; a backend without a line here is unknown to env/with.sh
 recipe_of() {
     case $1 in
-        torch) echo modern ;;
-        *) die 2 "unknown backend '$1'; known: torch" ;;
+        torch | tensorflow | keras) echo "${HPCNN_RECIPE:-modern}" ;;
+        *) die 2 "unknown backend '$1'; known: torch, tensorflow, keras" ;;
     esac
 }
 
@@ -71,33 +73,43 @@ find_python() {
     die 1 "${problem:-no Python runs under the name ${candidates[*]}}: $PYTHON_HINT"
 }
 
-# Which MPI an environment is for: the one from PyPI, or the site's own, told apart by what its mpirun says of itself.
+# Tells MPIs apart: the one from PyPI, or the site's own by what its mpirun says of itself.
 mpi_identity() {
-    case ${HPCNN_MPI:-wheel} in
-        wheel) echo wheel ;;
-        site)
-            command -v mpirun >/dev/null ||
-                die 1 "HPCNN_MPI=site, but there is no mpirun: load the site's MPI first (module load …)"
-            echo "site $(command -v mpirun) $(OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --version 2>&1)"
-            ;;
-        *) die 2 "HPCNN_MPI=$HPCNN_MPI is unknown; known: wheel (the default), site" ;;
-    esac
+    local mpirun
+    [ "$MPI_KIND" = site ] || { echo pypi; return; }
+    mpirun=$(command -v mpirun) ||
+        die 1 "--mpi site, but there is no mpirun: load the site's MPI (module load …) or install one ($APT $APT_MPI)"
+    echo "site $mpirun $(OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$mpirun" --version 2>&1)"
 }
 
-# RECIPE -> sets ENVIRONMENT (its folder) and CONSTRAINTS (its pins)
+# WORD… -> a key of these, of standard input and of the Python
+key_of() {
+    { printf '%s\n' "$PYTHON_VERSION $PYTHON_PREFIX $(uname -m)" "$@"; cat; } | sha256sum | cut -c1-12
+}
+
+# a list of pins -> its lines without comments
+pins_of() { awk '{ sub(/(^|[ \t]+)#.*/, "") } NF' "$1"; }
+
+# RECIPE -> sets CONSTRAINTS (its list of pins) and MPI_KIND (pypi or site)
+locate_pins() {
+    MPI_KIND=${HPCNN_MPI:-pypi}
+    case $MPI_KIND in
+        pypi | site) ;;
+        *) die 2 "MPI '$MPI_KIND' is unknown (--mpi, HPCNN_MPI); known: pypi (the default), site" ;;
+    esac
+    CONSTRAINTS=${HPCNN_CONSTRAINTS:-$ENV_DIR/constraints-$1.txt}
+    [ -r "$CONSTRAINTS" ] || die 2 "no list of pins $CONSTRAINTS; recipes: $RECIPES"
+}
+
+# RECIPE -> sets ROOT (where all is kept), MPI (its identity) and ENVIRONMENT (its folder) besides
 locate_environment() {
-    local recipe=$1 root mpi key
-    [ -n "${HPCNN_ENV_ROOT:-}${HOME:-}" ] || die 1 "neither HPCNN_ENV_ROOT nor HOME is set: set one to say where environments go"
-    root=${HPCNN_ENV_ROOT:-$HOME/.cache/hpcnn}
-    CONSTRAINTS=${HPCNN_CONSTRAINTS:-$ENV_DIR/constraints-$recipe.txt}
-    [ -r "$CONSTRAINTS" ] || die 2 "no list of pins $CONSTRAINTS; recipes: modern"
+    [ -n "${HPCNN_ENV_ROOT:-}${HOME:-}" ] ||
+        die 1 "neither HPCNN_ENV_ROOT nor HOME is set: set one to say where environments go"
+    ROOT=${HPCNN_ENV_ROOT:-$HOME/.cache/hpcnn}
+    locate_pins "$1"
     find_python
-    mpi=$(mpi_identity) || exit
-    key=$({
-        cat "$CONSTRAINTS" "$ENV_DIR/create.sh"
-        echo "$PYTHON_VERSION $PYTHON_PREFIX $(uname -m) $mpi"
-    } | sha256sum | cut -c1-12)
-    ENVIRONMENT=$root/envs/$recipe-$key
+    MPI=$(mpi_identity) || exit
+    ENVIRONMENT=$ROOT/envs/$1-$(pins_of "$CONSTRAINTS" | key_of "$LAYOUT" "$MPI")
 }
 
 # The mark is written last and the interpreter must still start: a half-built environment never counts, nor one whose

@@ -36,7 +36,7 @@ step() { # TITLE COMMAND…: in the environment, the command shown as a person w
     bash env/with.sh torch "$@"
 }
 
-bash env/create.sh modern
+bash env/create.sh
 out=$(new_folder)
 trap 'rmdir "$out" 2>/dev/null || true' EXIT # of a run that was refused, nothing is left
 cores=$(nproc)

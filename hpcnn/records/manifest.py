@@ -56,7 +56,7 @@ def libmpi_loaded() -> str:
     """Path of the MPI library that this process has mapped: what really runs, whatever was meant to."""
     with open("/proc/self/maps", encoding="utf-8") as stream:
         paths = {line.rstrip().split(maxsplit=5)[-1] for line in stream if "libmpi" in line and ".so" in line}
-    named = sorted(path for path in paths if Path(path).name.startswith(("libmpi.so", "libmpi_")))
+    named = sorted(path for path in paths if Path(path).name.startswith(("libmpi.so", "libmpi_", "libmpich.")))
     return named[0] if named else "none"
 
 

@@ -48,6 +48,11 @@ def test_ranks_of_one_launcher_know_each_other_before_mpi() -> None:
     together = launched_together({"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "2", "SLURM_PROCID": "0"})
     assert together is not None
     assert (together.rank, together.size) == (2, 3)
+    # MPICH's mpirun inside a Slurm allocation, which starts one proxy a node by srun
+    inside = {"PMI_SIZE": "2", "PMI_RANK": "1", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1", "SLURM_NTASKS": "2"}
+    together = launched_together(inside)
+    assert together is not None
+    assert (together.rank, together.size) == (1, 2)
     assert launched_together({}) is None
     assert launched_together({"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}) is None
 

@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 
 CLONE = Path(__file__).parents[2]
-TOOLS = "awk bash cat cut date df dirname du env flock grep head id ls mkdir rm sh sha256sum sleep tail true uname"
+TOOLS = (
+    "awk bash cat cut date df dirname du env flock grep head id ls mkdir mktemp mv printenv rm sh sha256sum sleep tail "
+    "tr true uname"
+)
 ONE_PYTHON = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.env.conftest import write_wheel
+
 CLONE = Path(__file__).parents[2]
 NO_MORE = "isn't made yet"
 
@@ -44,8 +46,23 @@ def test_an_environment_is_made_once_and_then_used(machine) -> None:
 def test_another_pin_is_another_environment(machine) -> None:
     machine.add_python()
     assert machine.run("create.sh")[0] == 0
-    machine.pins.write_text("# a word more\ntinypin==1.0\n")
+    write_wheel(machine.folder / "wheels", "tinypin", "1.1")
+    machine.pins.write_text("tinypin==1.1\n")
     assert NO_MORE in machine.refusal("with.sh", "torch", "true")
+
+
+def test_a_comment_on_a_pin_is_no_other_environment(machine) -> None:
+    machine.add_python()
+    assert machine.run("create.sh")[0] == 0
+    machine.pins.write_text("# a word more\n\ntinypin==1.0  # and why\n")
+    assert machine.run("with.sh", "torch", "true")[0] == 0
+
+
+def test_a_note_on_the_pins_is_said(machine) -> None:
+    machine.add_python()
+    machine.pins.write_text("# NOTE: it was never run.\ntinypin==1.0\n")
+    for _ in range(2):
+        assert machine.run("create.sh")[1].splitlines()[-1] == "env: it was never run."
 
 
 def test_a_build_that_was_killed_is_not_used_and_is_made_anew(machine) -> None:

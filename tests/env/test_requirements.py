@@ -48,13 +48,17 @@ def test_a_python_asked_for_by_name_is_not_replaced_by_another(machine) -> None:
 
 def test_the_sites_mpi_without_mpirun_says_to_load_it(machine) -> None:
     machine.add_python()
-    assert "there is no mpirun: load the site's MPI" in machine.refusal("create.sh", HPCNN_MPI="site")
+    line = machine.refusal("create.sh", "--mpi", "site")
+    assert "there is no mpirun: load the site's MPI" in line
+    assert "apt-get install gcc libopenmpi-dev openmpi-bin" in line
 
 
 def test_the_sites_mpi_without_mpicc_says_to_load_it(machine) -> None:
     machine.add_python()
     machine.add_script("mpirun", "echo mpirun 9.9")
-    assert "there is no mpicc: load the site's MPI" in machine.refusal("create.sh", HPCNN_MPI="site")
+    line = machine.refusal("create.sh", "--mpi", "site")
+    assert "there is no mpicc: load the site's MPI" in line
+    assert "apt-get install gcc libopenmpi-dev openmpi-bin" in line
     assert nothing_made(machine)
 
 
@@ -62,18 +66,42 @@ def test_a_missing_compiler_behind_mpicc_is_one_line(machine) -> None:
     machine.add_python()
     machine.add_script("mpirun", "echo mpirun 9.9")
     mpicc = machine.add_script("mpicc", "echo gcc: not found >&2; exit 1")
-    line = machine.refusal("create.sh", HPCNN_MPI="site")
-    assert f"{mpicc} finds no C compiler" in line
+    line = machine.refusal("create.sh", "--mpi", "site")
+    assert f"{mpicc} compiles no program: install a C compiler" in line
     assert nothing_made(machine)
+
+
+@pytest.mark.parametrize(
+    ("mpirun", "library", "agree"),
+    [
+        ("mpirun (Open MPI) 4.1.4", "MPICH Version: 4.0.2", False),
+        ("HYDRA build details: 4.0.2", "Open MPI v4.1.4", False),
+        ("mpirun.openmpi (OpenRTE) 4.1.4", "Open MPI v4.1.4", True),
+        ("Intel(R) MPI Library, Version 2021.13", "Intel(R) MPI Library 2021.13", True),
+    ],
+)
+def test_mpicc_and_mpirun_of_different_mpis_are_refused(machine, mpirun: str, library: str, agree: bool) -> None:
+    machine.add_python()
+    machine.add_script("mpirun", f"echo '{mpirun}'")
+    linked = f"printf '#!/bin/sh\\necho \"{library}\"\\n' >$3; /bin/chmod +x $3"  # mpicc SOURCE -o PROGRAM
+    machine.add_script("mpicc", linked)
+    line = machine.refusal("create.sh", "--mpi", "site")
+    assert ("is of another MPI" in line) != agree
+    if not agree:
+        assert f"{machine.bin / 'mpicc'} is of another MPI ({library}) than {machine.bin / 'mpirun'}" in line
+        assert nothing_made(machine)
 
 
 @pytest.mark.parametrize("script", [("create.sh",), ("with.sh", "torch", "true")])
 def test_an_unknown_mpi_lists_the_known(machine, script) -> None:
     machine.add_python()
-    assert "HPCNN_MPI=mvapich is unknown; known: wheel" in machine.refusal(*script, HPCNN_MPI="mvapich")
+    line = machine.refusal(*script, HPCNN_MPI="mvapich")
+    assert line.endswith("MPI 'mvapich' is unknown (--mpi, HPCNN_MPI); known: pypi (the default), site")
 
 
 def test_an_unknown_recipe_lists_the_known(machine) -> None:
     machine.add_python()
     del machine.variables["HPCNN_CONSTRAINTS"]
-    assert "constraints-antique.txt; recipes: modern" in machine.refusal("create.sh", "antique")
+    for words in ({"HPCNN_RECIPE": "antique"}, {}):
+        line = machine.refusal("create.sh", *(() if words else ("antique",)), **words)
+        assert "constraints-antique.txt; recipes: modern, modern-cuda" in line

@@ -34,22 +34,40 @@ def test_shellcheck_finds_nothing() -> None:
     assert lint.returncode == 0, lint.stdout
 
 
-def pins() -> dict[str, str]:
-    lines = (CLONE / "env/constraints-modern.txt").read_text().splitlines()
-    return dict(line.split("==") for line in lines if line and not line.startswith("#"))
+def pins(file: str = "constraints-modern.txt") -> dict[str, str]:
+    lines = [line.partition("#")[0].strip() for line in (CLONE / "env" / file).read_text().splitlines()]
+    return dict(line.split("==") for line in lines if line)
 
 
-def test_every_pin_is_exact_and_public() -> None:
-    for name, version in pins().items():
+@pytest.mark.parametrize("file", ["constraints-modern.txt", "constraints-modern-cuda.txt", "mpi4py-build.txt"])
+def test_every_pin_is_exact_and_public(file: str) -> None:
+    for name, version in pins(file).items():
         assert re.fullmatch(r"[A-Za-z0-9._-]+", name), name
-        assert re.fullmatch(r"\d+(\.\d+)*", version), (name, version)  # no +cpu: such a version isn't on PyPI
+        # no +cpu: such a version isn't on PyPI
+        assert re.fullmatch(r"\d+(\.\d+)*(\.post\d+)?", version), (name, version)
+
+
+def test_the_recipes_are_the_lists() -> None:
+    (line,) = [line for line in (CLONE / "env/common.sh").read_text().splitlines() if line.startswith("RECIPES=")]
+    files = {path.stem.removeprefix("constraints-") for path in CLONE.glob("env/constraints-*.txt")}
+    assert set(line.split('"')[1].split(", ")) == files
+
+
+def test_what_two_lists_pin_they_pin_alike() -> None:
+    modern, cuda = pins(), pins("constraints-modern-cuda.txt")
+    assert {name for name in modern if modern[name] != cuda.get(name)} == {"torch", "tensorflow-cpu"}
+    assert cuda["tensorflow"] == modern["tensorflow-cpu"]
+    for name, version in pins("mpi4py-build.txt").items():
+        assert modern.get(name, version) == version
 
 
 def test_every_dependency_of_the_package_and_its_extras_is_pinned() -> None:
     project = tomllib.loads((CLONE / "pyproject.toml").read_text())["project"]
     wanted = project["dependencies"] + [line for extra in project["optional-dependencies"].values() for line in extra]
     names = {normal(re.match(r"[\w.-]+", line)[0]) for line in wanted}
-    assert names - {normal(name) for name in pins()} == set()
+    cuda = {normal(name) for name in pins("constraints-modern-cuda.txt")}
+    assert names - {"tensorflow"} - {normal(name) for name in pins()} == set()  # tensorflow-cpu is the same module
+    assert names - cuda == set()
 
 
 def test_the_package_installs_with_its_command(tmp_path: Path) -> None:

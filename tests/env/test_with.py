@@ -26,7 +26,14 @@ def variables_seen(machine, **given: str) -> dict[str, str]:
 
 
 def test_an_unknown_backend_lists_the_known(machine) -> None:
-    assert machine.refusal("with.sh", "jax", "true") == "env: unknown backend 'jax'; known: torch"
+    line = machine.refusal("with.sh", "jax", "true")
+    assert line == "env: unknown backend 'jax'; known: torch, tensorflow, keras"
+
+
+def test_backends_of_one_recipe_share_its_environment(ready) -> None:
+    for backend in ("torch", "tensorflow", "keras"):
+        _, out, _ = ready.run("with.sh", backend, "printenv", "VIRTUAL_ENV")
+        assert [Path(out.strip())] == ready.environments()
 
 
 def test_a_backend_without_a_command_is_a_usage_error(machine) -> None:

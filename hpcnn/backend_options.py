@@ -103,7 +103,7 @@ def _checked(name: str, item: dataclasses.Field[Any], value: Any) -> Any:
         if not isinstance(value, bool):
             raise ConfigError(f"{name} takes true or false, not {value!r}")
     elif kind == "int":
-        value = int(value) if isinstance(value, str) and value.isdecimal() else value
+        value = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else value
         if type(value) is not int or not 1 <= value <= MOST_THREADS:
             raise ConfigError(f"{name} takes a whole number from 1 to {MOST_THREADS}, not {value!r}")
     elif choices and value not in choices:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -216,7 +217,11 @@ def test_the_version_and_the_backends_are_told() -> None:
     assert hpcnn("--version").stdout == f"hpcnn {__version__}\n"
     run = hpcnn("backends")
     assert run.returncode == 0
-    assert run.stdout.split() == ["torch", "ready"]
+    states = [line.split(maxsplit=2) for line in run.stdout.splitlines() if not line.startswith(" ")]
+    assert [state[:2] for state in states] == [[name, "ready"] for name in ("torch", "tensorflow", "keras")]
+    assert re.fullmatch(r"\(torch \d+\.\d+\S*\)", states[0][2])
+    assert all(f"{name} " in states[2][2] for name in ("keras", "tensorflow", "torch", "jax"))
+    assert "    [backend.torch]\n    channels_last = true " in run.stdout
     networks = hpcnn("networks")
     assert networks.returncode == 0
     assert "cnn2d_3layer_fullconnected_3layer" in networks.stdout

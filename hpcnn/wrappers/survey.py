@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
-import textwrap
 from collections.abc import Iterator
+from typing import Any
 
 from hpcnn.backend_options import OPTIONS, KerasOptions
 from hpcnn.wrappers.registry import BACKENDS, Backend
 
-WIDTH = 110
+NAME_WIDTH = 32
 
 
 def backend_lines() -> Iterator[str]:
@@ -18,8 +18,8 @@ def backend_lines() -> Iterator[str]:
     for backend in BACKENDS.values():
         yield f"{backend.name:<12}{_state(backend)}"
         if backend.name in OPTIONS:
-            yield from textwrap.wrap(f"[backend.{backend.name}] {_switches(backend.name)}", WIDTH,
-                initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False)  # fmt: skip
+            yield f"    [backend.{backend.name}]"
+            yield from map(_switch, dataclasses.fields(OPTIONS[backend.name]))
 
 
 def _state(backend: Backend) -> str:
@@ -46,9 +46,13 @@ def _version(package: str) -> str:
     return found[0] if found else "?"
 
 
-def _switches(name: str) -> str:
-    return ", ".join(f"{item.name} = {_toml(item.default)}" for item in dataclasses.fields(OPTIONS[name]))
+def _switch(item: dataclasses.Field[Any]) -> str:
+    """`name = default`, commented out where there is none, and what it does."""
+    choices = item.metadata["choices"]
+    known = f" ({', '.join(choices)})" if choices else ""
+    line = f"# {item.name} =" if item.default is None else f"{item.name} = {_toml(item.default)}"
+    return f"    {line:<{NAME_WIDTH}}{item.metadata['help']}{known}"
 
 
 def _toml(value: object) -> str:
-    return "(unset)" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)

@@ -13,6 +13,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
+
+from hpcnn.errors import BackendError
 
 _GUESTS = ("keras", "jax")
 _GREETINGS = (
@@ -31,6 +34,26 @@ def import_tensorflow() -> ModuleType:
         return importlib.import_module("tensorflow")
 
 
+def set_tensorflow_up(options: Any, threads: int | None) -> None:
+    """Threads and determinism of this process. BackendError where TensorFlow runs already and otherwise."""
+    tf: Any = import_tensorflow()
+    config = tf.config.threading
+    for name, count in (("intra", options.intra_op_threads or threads), ("inter", options.inter_op_threads)):
+        if count is None or getattr(config, f"get_{name}_op_parallelism_threads")() == count:
+            continue
+        try:
+            getattr(config, f"set_{name}_op_parallelism_threads")(count)
+        except RuntimeError:
+            now = getattr(config, f"get_{name}_op_parallelism_threads")()
+            raise BackendError(
+                f"TensorFlow runs in this process already, with {now} {name}-op threads (0: as many as it likes), not "
+                f"{count}: start another process"
+            ) from None
+    if options.deterministic:
+        tf.config.experimental.enable_op_determinism()
+        tf.random.set_seed(0)  # else a native layer that starts its weights at random is refused
+
+
 @contextlib.contextmanager
 def _without(names: tuple[str, ...]) -> Iterator[None]:
     """An import of these fails as if they were not installed; those that are imported already stay."""
@@ -47,7 +70,11 @@ def _without(names: tuple[str, ...]) -> Iterator[None]:
 @contextlib.contextmanager
 def _without_greetings() -> Iterator[None]:
     """What C++ writes to standard error is held back, and all of it but the greetings given out afterwards."""
-    before = os.dup(2)
+    try:
+        before = os.dup(2)
+    except OSError:  # there is no standard error
+        yield
+        return
     with tempfile.TemporaryFile() as held:
         os.dup2(held.fileno(), 2)
         try:

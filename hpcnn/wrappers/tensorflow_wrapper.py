@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcnn.errors import BackendError
 from hpcnn.network.architecture import Segment
 from hpcnn.network.layers import (
     AveragePool2D,
@@ -32,15 +31,20 @@ from hpcnn.network.layers import (
     Tanh,
 )
 from hpcnn.network.native import Native
-from hpcnn.network.shapes import resolved_padding
 from hpcnn.wrappers.contract import Array, Capabilities, LossResult, SegmentModel
 from hpcnn.wrappers.native import check_native, completed, found_tensors, make_native, refuse_layer, refuse_state
 from hpcnn.wrappers.relus import relus_behind_pools
-from hpcnn.wrappers.tensorflow_import import import_tensorflow
+from hpcnn.wrappers.tensorflow_import import import_tensorflow, set_tensorflow_up
+from hpcnn.wrappers.tensorflow_layers import (
+    Apply,
+    compared_max_pool,
+    convolution,
+    max_pool,
+    to_channels_first,
+    to_channels_last,
+)
 
 tf: Any = import_tensorflow()
-
-Apply = Callable[[Any], Any]
 
 
 class TensorflowSegment(SegmentModel):
@@ -116,7 +120,7 @@ class TensorflowSegment(SegmentModel):
         if isinstance(layer, Dense):
             return lambda x, of: tf.nn.bias_add(tf.matmul(x, of[kernel], transpose_b=True), of[bias])
         if isinstance(layer, MaxPool2D):
-            pool = max_pool(layer)
+            pool = (compared_max_pool if self.options.jit_compile else max_pool)(layer)
             return lambda x, of: pool(x)
         if isinstance(layer, AveragePool2D):
             return lambda x, of: tf.nn.avg_pool2d(x, layer.size, layer.stride, "VALID")
@@ -218,86 +222,6 @@ def _loss(logits: Any, labels: Any, divisor: Any) -> tuple[Any, Any, Any]:
         loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
     correct = tf.math.count_nonzero(tf.argmax(logits, 1) == labels)
     return loss, tape.gradient(loss, logits) / divisor, correct
-
-
-def convolution(layer: Conv2D, input_shape: tuple[int, ...]) -> Callable[[Any, Any], Any]:
-    """Cross-correlation of rows with a kernel; groups one by one, since TensorFlow has no gradient of them on CPUs."""
-    sides = resolved_padding(layer, input_shape)
-    same = layer.padding == "same"
-
-    def convolve(x: Any, kernel: Any) -> Any:
-        if not same and any(map(any, sides)):
-            x = tf.pad(x, ((0, 0), *sides, (0, 0)))
-        if layer.groups == 1:
-            return tf.nn.conv2d(x, kernel, layer.stride, "SAME" if same else "VALID")
-        pieces = zip(tf.split(x, layer.groups, 3), tf.split(kernel, layer.groups, 3), strict=True)
-        return tf.concat([tf.nn.conv2d(one, own, layer.stride, "SAME" if same else "VALID") for one, own in pieces], 3)
-
-    return convolve
-
-
-def max_pool(layer: MaxPool2D) -> Apply:
-    """A max pool whose backward pools again.
-
-    oneDNN's gradient needs what its forward left, which a split function does not hand over; the kernel that takes its
-    place is ten times slower. A second forward beside the gradient costs a tenth of that."""
-
-    def pooled(x: Any) -> Any:
-        return tf.nn.max_pool2d(x, layer.size, layer.stride, "VALID")
-
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
-    def pool(x: Any) -> Any:
-        def slope(output_gradient: Any) -> Any:
-            return tf.raw_ops.MaxPoolGrad(
-                orig_input=x,
-                orig_output=pooled(x),
-                grad=output_gradient,
-                ksize=(1, *layer.size, 1),
-                strides=(1, *layer.stride, 1),
-                padding="VALID",
-            )
-
-        return pooled(x), slope
-
-    apply: Apply = pool
-    return apply
-
-
-def to_channels_last(x: Any) -> Any:
-    """(n, c, h, w) to (n, h, w, c); rows of units as they are."""
-    return _permuted(x, (0, 2, 3, 1), single=1)
-
-
-def to_channels_first(x: Any) -> Any:
-    """(n, h, w, c) to (n, c, h, w); rows of units as they are."""
-    return _permuted(x, (0, 3, 1, 2), single=3)
-
-
-def _permuted(x: Any, axes: tuple[int, ...], single: int) -> Any:
-    if x.shape.rank != 4:
-        return x
-    if x.shape[single] == 1:  # one channel: both layouts are the same memory
-        return tf.reshape(x, [-1, *(x.shape[axis] for axis in axes[1:])])
-    return tf.transpose(x, axes)
-
-
-def set_tensorflow_up(options: Any, threads: int | None) -> None:
-    """Threads and determinism of this process. BackendError where TensorFlow runs already and otherwise."""
-    config = tf.config.threading
-    for name, count in (("intra", options.intra_op_threads or threads), ("inter", options.inter_op_threads)):
-        if count is None or getattr(config, f"get_{name}_op_parallelism_threads")() == count:
-            continue
-        try:
-            getattr(config, f"set_{name}_op_parallelism_threads")(count)
-        except RuntimeError:
-            now = getattr(config, f"get_{name}_op_parallelism_threads")()
-            raise BackendError(
-                f"TensorFlow runs in this process already, with {now} {name}-op threads (0: as many as it likes), not "
-                f"{count}: start another process"
-            ) from None
-    if options.deterministic:
-        tf.config.experimental.enable_op_determinism()
-        tf.random.set_seed(0)  # else a native layer that starts its weights at random is refused
 
 
 def _asked(layer: Native, made: Any, input_shape: tuple[int, ...]) -> tuple[tuple[int, ...], dict[str, Any]]:

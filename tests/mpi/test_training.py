@@ -1,4 +1,6 @@
-"""Rule 3 on real ranks: 1, 2, 3 and 4 of them train the same network, bit for bit where the design says so."""
+"""Rule 3 on real ranks: 1, 2, 3 and 4 of them train the same network, bit for bit where the design says so.
+
+All of it with one backend, torch; test_other_backends.py has those in which others have a say."""
 
 from __future__ import annotations
 
@@ -14,19 +16,12 @@ import pytest
 from hpcnn.network.architecture import Architecture
 from hpcnn.network.zoo import find_network
 from tests.mpi.digits import BATCH, ROWS, write_digits
+from tests.mpi.tolerances import STEP_0, STEP_5, assert_tensors_near
 from tests.mpi.training_driver import MICRO_BATCHES
 from tests.support.mpi import run_ranks
 
 RANKS = (1, 2, 3, 4)
 
-# A gradient is a sum over rows and positions in float32. Cutting the rows otherwise re-associates that sum: each of the
-# K partial sums is rounded once, relative error at most K u of the terms' magnitudes, u = 2^-24 = 6e-8, with K of a few
-# dozen (rows of a batch, blocks of a convolution). Rows' own terms agree but for what a convolution's kernel rounds
-# otherwise at another number of rows, some sqrt(9 * 48) = 21 u. Together below 100 u = 6e-6 of a tensor's norm.
-STEP_0 = 1e-5
-# Five updates of rate 0.05 carry the gradients' error on; Nesterov's momentum adds up at most 1/(1 - 0.9) = 10 of them.
-# Measured against the update (weights after five steps less the start), as rule 2's step-5 figure is.
-STEP_5 = 1e-4
 # Later steps amplify rounding: a unit at a relu's or a pool's edge changes sides. Loss is a mean over 31 rows; the
 # curves of 14 steps are held to 1e-3, which one row out of 31 that is classified otherwise would exceed many times.
 CURVE = 1e-3
@@ -68,9 +63,7 @@ def test_the_gradient_of_step_0_is_that_of_one_process(
 ) -> None:
     alone = arrays(trained(1))["gradient_1"]
     gradient = arrays(trained(ranks))[f"gradient_{micro_batches}"]
-    for parameter in architecture.parameters:
-        want, got = parameter.view(alone), parameter.view(gradient)
-        assert np.linalg.norm(got - want) <= STEP_0 * np.linalg.norm(want), parameter.name
+    assert_tensors_near(architecture, gradient, alone, STEP_0)
 
 
 @pytest.mark.parametrize("micro_batches", MICRO_BATCHES)
@@ -83,9 +76,7 @@ def test_five_updates_are_those_of_one_process(
     start = initial_weights(architecture, 1)
     alone = arrays(trained(1))["weights_1"] - start
     update = arrays(trained(ranks))[f"weights_{micro_batches}"] - start
-    for parameter in architecture.parameters:
-        want, got = parameter.view(alone), parameter.view(update)
-        assert np.linalg.norm(got - want) <= STEP_5 * np.linalg.norm(want), parameter.name
+    assert_tensors_near(architecture, update, alone, STEP_5)
 
 
 @pytest.mark.parametrize("ranks", RANKS)

@@ -38,6 +38,15 @@ CASES: dict[str, Architecture] = {
     "convolution, same, even kernel, stride 2": network(
         Conv2D(filters=5, kernel=(4, 2), stride=2, padding="same"), shape=(2, 7, 8)
     ),
+    "convolution, same, even kernel, stride 2, one channel": network(
+        Conv2D(filters=5, kernel=4, stride=2, padding="same"), shape=(1, 9, 12)
+    ),
+    "convolution, same, even kernel, unequal strides, three channels": network(
+        Conv2D(filters=5, kernel=(2, 6), stride=(2, 3), padding="same"), shape=(3, 11, 7)
+    ),
+    "convolution, same, even kernel above the image": network(
+        Conv2D(filters=5, kernel=(6, 4), padding="same"), shape=(2, 3, 2)
+    ),
     "convolution, same, stride above the kernel": network(Conv2D(filters=5, kernel=1, stride=3, padding="same")),
     "convolution, explicit padding": network(Conv2D(filters=5, kernel=3, padding=(2, 1))),
     "convolution, one-sided padding": network(Conv2D(filters=5, kernel=2, stride=2, padding=((1, 0), (0, 2)))),
@@ -47,11 +56,24 @@ CASES: dict[str, Architecture] = {
     "convolution, groups": network(Conv2D(filters=6, kernel=3, groups=2, padding="same")),
     "convolution, a group a channel": network(Conv2D(filters=8, kernel=3, groups=4, padding="same")),
     "convolution, groups, one-sided padding": network(Conv2D(filters=4, kernel=2, groups=2, padding=((0, 1), (1, 0)))),
+    "convolution, groups, same, even kernel, stride 2": network(
+        Conv2D(filters=6, kernel=(2, 4), stride=2, groups=3, padding="same"), shape=(3, 7, 10)
+    ),
+    "convolution, groups, kernel of one, stride 2": network(Conv2D(filters=4, kernel=1, stride=2, groups=2)),
+    "three pools that floor": network(
+        Conv2D(filters=4, kernel=3, padding="same"),
+        MaxPool2D(),
+        ReLU(),
+        AveragePool2D(),
+        MaxPool2D(),
+        shape=(1, 28, 31),
+    ),
     "max pool, rows left over": network(MaxPool2D(size=2), shape=(3, 7, 5)),
     "max pool, overlapping": network(MaxPool2D(size=(3, 2), stride=(2, 1))),
     "max pool, stride above the size": network(MaxPool2D(size=2, stride=3)),
     "max pool, the whole image": network(MaxPool2D(size=(7, 6))),
     "average pool, rows left over": network(AveragePool2D(size=(2, 3)), shape=(3, 7, 5)),
+    "average pool, rows left over by its stride": network(AveragePool2D(size=2, stride=(3, 4)), shape=(3, 9, 13)),
     "average pool, overlapping": network(AveragePool2D(size=3, stride=1)),
     "average pool, stride above the size": network(AveragePool2D(size=2, stride=3)),
     "average pool, unequal strides": network(AveragePool2D(size=(2, 3), stride=(3, 2))),

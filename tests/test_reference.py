@@ -73,3 +73,10 @@ def test_the_readmes_speed_table_is_that_of_the_benchmark() -> None:
 def test_the_benchmark_reached_what_it_is_held_to() -> None:
     found = json.loads((REPOSITORY / "results" / "benchmarks" / "torch_speed.json").read_text(encoding="utf-8"))
     assert '"reached": false' not in json.dumps(found)
+
+
+def test_the_readmes_matrices_are_those_of_the_agreement() -> None:
+    for network in ("cnn2d_3layer_fullconnected_3layer", "cnn2d_2layer_fullconnected_2layer"):
+        text = (REPOSITORY / "results" / "agreement" / f"{network}.txt").read_text(encoding="utf-8")
+        matrix = text[text.index("agreement of each pair") :].rstrip()
+        assert f"```\n{matrix}\n```" in README

@@ -7,17 +7,14 @@ computes with; what draws and reads tables) for uses that are not ours, in twice
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 from hpcnn.errors import BackendError
+from hpcnn.wrappers.import_alone import NO_KERAS_HOME, during, without
 from hpcnn.wrappers.tensorflow_import import import_tensorflow
-
-_NO_HOME = os.path.join(os.devnull, "keras")  # is not there, cannot be made, and Keras takes it as it comes
 
 _GUESTS = ("jax", "matplotlib", "pandas")
 
@@ -38,22 +35,6 @@ def import_keras(backend: str) -> Any:
         return sys.modules["keras"]
     if backend == "tensorflow":
         import_tensorflow()
-    own = {"KERAS_BACKEND": backend, "KERAS_HOME": _NO_HOME, "KERAS_TORCH_DEVICE": "cpu"}
-    barred = {name: None for name in _GUESTS if name != backend and name not in sys.modules}
-    with _during(os.environ, own), _during(sys.modules, barred):
+    own = {**NO_KERAS_HOME, "KERAS_BACKEND": backend, "KERAS_TORCH_DEVICE": "cpu"}
+    with during(os.environ, own), without(name for name in _GUESTS if name != backend):
         return importlib.import_module("keras")
-
-
-@contextlib.contextmanager
-def _during(mapping: MutableMapping[str, Any], own: dict[str, Any]) -> Iterator[None]:
-    """These values in the mapping, and then what was there before; other keys are left alone."""
-    before = {key: mapping.get(key) for key in own}
-    mapping.update(own)
-    try:
-        yield
-    finally:
-        for key, value in before.items():
-            if value is None:
-                mapping.pop(key, None)
-            else:
-                mapping[key] = value

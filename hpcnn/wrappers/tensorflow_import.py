@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from hpcnn.errors import BackendError
+from hpcnn.wrappers.import_alone import NO_KERAS_HOME, during, without
 
 _GUESTS = ("keras", "jax")
 _GREETINGS = (
@@ -30,7 +31,7 @@ def import_tensorflow() -> ModuleType:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if "tensorflow" in sys.modules:
         return sys.modules["tensorflow"]
-    with _without(_GUESTS), _without_greetings():
+    with during(os.environ, NO_KERAS_HOME), without(_GUESTS), _without_greetings():
         return importlib.import_module("tensorflow")
 
 
@@ -52,19 +53,6 @@ def set_tensorflow_up(options: Any, threads: int | None) -> None:
     if options.deterministic:
         tf.config.experimental.enable_op_determinism()
         tf.random.set_seed(0)  # else a native layer that starts its weights at random is refused
-
-
-@contextlib.contextmanager
-def _without(names: tuple[str, ...]) -> Iterator[None]:
-    """An import of these fails as if they were not installed; those that are imported already stay."""
-    barred = [name for name in names if name not in sys.modules]
-    for name in barred:
-        sys.modules[name] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        for name in barred:
-            sys.modules.pop(name, None)
 
 
 @contextlib.contextmanager

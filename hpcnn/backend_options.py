@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -93,7 +94,10 @@ def resolve_options(backend: str, given: Mapping[str, Any], where: str | None = 
             remedy = f"did you mean {near[0]}? known" if near else "known"
             raise ConfigError(f"{where} {key!r} is unknown: {remedy} are {', '.join(known)}")
         values[key] = _checked(f"{where} {key}", known[key], value)
-    return cls(**values)
+    options = cls(**values)
+    if isinstance(options, TensorflowOptions) and options.jit_compile and not options.function:
+        raise ConfigError(f"{where} jit_compile compiles functions, and function is false: leave one of them out")
+    return options
 
 
 def _checked(name: str, item: dataclasses.Field[Any], value: Any) -> Any:
@@ -103,7 +107,7 @@ def _checked(name: str, item: dataclasses.Field[Any], value: Any) -> Any:
         if not isinstance(value, bool):
             raise ConfigError(f"{name} takes true or false, not {value!r}")
     elif kind == "int":
-        value = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else value
+        value = int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value) else value
         if type(value) is not int or not 1 <= value <= MOST_THREADS:
             raise ConfigError(f"{name} takes a whole number from 1 to {MOST_THREADS}, not {value!r}")
     elif choices and value not in choices:

@@ -129,9 +129,6 @@ class RunConfig:
     inject: str | None = _option(None, "make a fault on purpose, to see whether compare names it", choices=FAULTS)
 
     def __post_init__(self) -> None:
-        options = resolve_options(self.backend, self.backend_option, f"--backend-option of {self.backend}:")
-        given = {name: getattr(options, name) for name in sorted(self.backend_option)}
-        object.__setattr__(self, "backend_option", given)
         for item in dataclasses.fields(self):
             value = getattr(self, item.name)
             if item.name == "backend_option":
@@ -140,6 +137,11 @@ class RunConfig:
                 object.__setattr__(self, item.name, value := _as_float(value))
             _check_value(item, value)
         self.parsed_input_shape()
+        if not isinstance(self.backend_option, Mapping):
+            raise ConfigError(f"--backend-option takes switches by name, not {self.backend_option!r}")
+        options = resolve_options(self.backend, self.backend_option, f"--backend-option of {self.backend}:")
+        given = {name: getattr(options, name) for name in sorted(self.backend_option)}
+        object.__setattr__(self, "backend_option", given)
         if self.optimizer != "sgd" and (self.momentum or self.nesterov):
             raise ConfigError(
                 f"--momentum and --nesterov belong to --optimizer sgd, not to {self.optimizer}: leave them out"

@@ -65,6 +65,8 @@ def config_from(
             values[name] = _converted(fields[name], text)
     backend = values.get("backend", fields["backend"].default)
     # a resumed run's switches are those of its own backend
+    if not isinstance(backend, str):
+        raise ConfigError(f"backend is {backend!r}: give its name under [run], its switches under [backend.NAME]")
     own = dict(base.get(OPTION, {})) if backend == base.get("backend") else {}
     values[OPTION] = {**own, **file.backends.get(backend, {}), **_flag_options(flags, backend)}
     return RunConfig(**values)
@@ -80,7 +82,10 @@ def _flag_options(flags: Mapping[str, Any], backend: str) -> dict[str, str]:
     if KERAS_BACKEND in flags:
         if backend != "keras":
             raise ConfigError(f"--keras-backend belongs to --backend keras, not to {backend}: leave it out")
-        options["backend"] = flags[KERAS_BACKEND]
+        if options.setdefault("backend", flags[KERAS_BACKEND]) != flags[KERAS_BACKEND]:
+            raise ConfigError(
+                f"--keras-backend {flags[KERAS_BACKEND]} and --backend-option backend={options['backend']}: give one"
+            )
     return options
 
 

@@ -65,7 +65,11 @@ def test_every_switch_tells_what_it_is_and_takes_its_default(backend: str) -> No
     [
         ("torch", {"compile": "true", "channels_last": False}, TorchOptions(compile=True, channels_last=False)),
         ("torch", {"intra_op_threads": "4", "inter_op_threads": 4096}, None),
-        ("tensorflow", {"function": "false", "jit_compile": True}, TensorflowOptions(function=False, jit_compile=True)),
+        (
+            "tensorflow",
+            {"function": "false", "deterministic": False},
+            TensorflowOptions(function=False, deterministic=False),
+        ),
         ("keras", {"backend": "jax", "deterministic": "false"}, KerasOptions(backend="jax", deterministic=False)),
     ],
 )

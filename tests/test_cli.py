@@ -139,7 +139,7 @@ def test_bad_test_rows_are_found_before_anything_is_trained(digits: Path, tmp_pa
         (["--run-id", "a/b"], "--run-id 'a/b'", 2),
         (["--input-shape", "28,28"], "--input-shape '28,28' is not channels,height,width", 2),
         (["--train", "data/test.csv", "--input-shape", "1,28,29"], "784 features", 1),
-        (["--backend", "abacus"], "--backend 'abacus' is unknown: choose from torch", 1),
+        (["--backend", "abacus"], "--backend 'abacus' is unknown: choose from torch", 2),
         (["--train", "data/test.csv", "--network", "nothing"], "network 'nothing' is unknown; choose one of cnn2d_", 2),
         (["--train", "data/test.csv", "--network", "nothing.toml"], "nothing.toml: cannot be read", 2),
         (["--train", "data/test.csv", "--grid", "dp=2"], "--grid dp=2,pp=1,tp=1 needs 2 ranks, not 1", 1),

@@ -278,3 +278,19 @@ def test_settings_cannot_be_changed() -> None:
 )
 def test_the_input_shape_is_three_numbers(text: str | None, shape: tuple[int, int, int] | None) -> None:
     assert RunConfig(input_shape=text).parsed_input_shape() == shape
+
+
+@pytest.mark.parametrize("text", ['backend = ["torch"]', "backend = {}", "[run.backend.torch]\ncompile = true"])
+def test_a_backend_that_is_no_name_is_one_line(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_from({}, toml(tmp_path, f"[run]\n{text}\n"))
+    assert "give its name under [run], its switches under [backend.NAME]" in one_line(caught)
+
+
+def test_switches_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(ConfigError, match="jit_compile compiles functions, and function is false"):
+        RunConfig(backend="tensorflow", backend_option={"function": False, "jit_compile": True})
+    with pytest.raises(ConfigError, match="--keras-backend jax and --backend-option backend=torch: give one"):
+        config_from(parsed("--backend", "keras", "--keras-backend", "jax", "--backend-option", "backend=torch"))
+    with pytest.raises(ConfigError, match="--backend-option takes switches by name, not 'compile=true'"):
+        RunConfig(backend_option="compile=true")  # type: ignore[arg-type]

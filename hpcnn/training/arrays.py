@@ -20,6 +20,7 @@ from hpcnn.data.dataset import Dataset, load_dataset
 from hpcnn.data.format import CsvFormat
 from hpcnn.data.shape import ImageShape
 from hpcnn.data.shards import check_shards, default_logical_shards, logical_shard_bounds, replica_shards
+from hpcnn.errors import DataError
 
 NAME = "(arrays)"
 """Stands where a file's path would, in settings and messages."""
@@ -50,7 +51,18 @@ def source_of(dataset: Any) -> str | Arrays:
     """What a person may give for rows: the path of a CSV, (x, y), or x alone."""
     if isinstance(dataset, str | os.PathLike):
         return os.fsdecode(dataset)
-    return Arrays(*dataset) if isinstance(dataset, tuple) and len(dataset) == 2 else Arrays(dataset)
+    if isinstance(dataset, tuple | list) and len(dataset) == 2:
+        return Arrays(*(_array(one) for one in dataset))
+    if isinstance(dataset, tuple):
+        raise DataError(f"rows are the path of a CSV, (x, y) or x alone, not a tuple of {len(dataset)}")
+    return Arrays(_array(dataset))
+
+
+def _array(values: Any) -> Any:
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise DataError(f"rows that are no path must be arrays of one shape: {error}") from None
 
 
 def load_rows(source: str | Arrays, *, header: str, label_column: str, **settings: Any) -> Dataset:

@@ -29,6 +29,8 @@ LEARNT_WITH = ("seed", "normalise")
 def known_settings(where: str, given: Mapping[str, Any], known: Sequence[str]) -> Mapping[str, Any]:
     """`given`, if all of it is known. Raises ConfigError that lists what is."""
     for name in given:
+        if name == "keras_backend":
+            raise ConfigError(f"{where} takes no keras_backend: give backend_option={{'backend': {given[name]!r}}}")
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             remedy = f"did you mean {near[0]}? known are" if near else "known are"

@@ -142,6 +142,7 @@ class Wrapper:
             raise ConfigError("there is no network to train: call build_model or load before train")
         known_settings("train", settings, OTHERS)
         wanted = {**self._settings, **settings}.get("test")
+        batch_size, n_epochs = (n.item() if isinstance(n, np.generic) else n for n in (batch_size, n_epochs))
         rows, test = source_of(dataset), None if wanted is None else source_of(wanted)
         config = self._config(
             **{**settings, "test": NAME if isinstance(test, Arrays) else test},
@@ -202,6 +203,8 @@ class Wrapper:
 
         `train` then goes on from there; `compile` after it begins a new optimizer. Raises CheckpointError.
         """
+        if not isinstance(path, str | PathLike):
+            raise ConfigError(f"load takes the path of a checkpoint or of a run's folder, not {path!r}")
         checkpoint = attempt(self._comm, lambda: load_checkpoint(Path(path)))
         learnt = checkpoint.config
         self._forget()
@@ -224,7 +227,7 @@ def open_wrapper(backend: str, open_world: OpenWorld, settings: Mapping[str, Any
 
 def wrapper_class(backend: str, open_world: OpenWorld) -> type[Wrapper]:
     """TorchWrapper and its like. Raises BackendError for a backend that is unknown; it need not be installed."""
-    if backend not in BACKENDS:
+    if not isinstance(backend, str) or backend not in BACKENDS:
         raise BackendError(f"backend {backend!r} is unknown: choose from {', '.join(BACKENDS)}")
     if backend not in _classes:
         fields = {"backend": backend, "open_world": staticmethod(open_world), "__doc__": Wrapper.__doc__}

@@ -10,7 +10,7 @@ from typing import Any
 
 from hpcnn.config import RunConfig
 from hpcnn.data.agree import attempt
-from hpcnn.errors import HpcnnError
+from hpcnn.errors import ConfigError, HpcnnError
 from hpcnn.records import manifest
 from hpcnn.records.heartbeat import Heartbeat
 from hpcnn.records.phases import PhaseClock
@@ -34,6 +34,7 @@ LAYER_ROWS = 64
 def train(config: RunConfig, comm: Any, given: Given | None = None) -> Trained:
     """Collective. Runs `config`, on what a caller in this process gives beside it, and returns what it came to."""
     given = given or Given()
+    _same_settings(config, comm)
     clock = PhaseClock(begin=given.begin, trace=config.trace)
     allocator = set_allocator(config.allocator)
     threads = attempt_threads(config.threads, comm)
@@ -48,6 +49,20 @@ def train(config: RunConfig, comm: Any, given: Given | None = None) -> Trained:
     except BaseException as error:
         run.end_badly(error)
         raise
+
+
+def _same_settings(config: RunConfig, comm: Any) -> None:
+    """Collective. A script may give each rank other settings, with which they would wait for each other for ever."""
+    first: dict[str, Any] = comm.bcast(config.to_dict())
+
+    def check() -> None:
+        for name, value in config.to_dict().items():
+            if value != first[name]:
+                raise ConfigError(
+                    f"{name} is {first[name]!r} on rank 0 and {value!r} on rank {comm.rank}: give all ranks the same"
+                )
+
+    attempt(comm, check)
 
 
 class Run:

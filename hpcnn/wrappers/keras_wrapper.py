@@ -34,7 +34,7 @@ from hpcnn.network.native import Native
 from hpcnn.wrappers.contract import Array, Capabilities, LossResult, SegmentModel
 from hpcnn.wrappers.keras_derivatives import derivatives_of
 from hpcnn.wrappers.keras_import import import_keras, refuse_another_keras
-from hpcnn.wrappers.native import check_native, completed, found_tensors, make_native, refuse_layer, refuse_state
+from hpcnn.wrappers.native import check_native, completed, found_tensors, make_native, probe, refuse_layer, refuse_state
 from hpcnn.wrappers.relus import relus_behind_pools
 
 _LAYOUTS = {4: (2, 3, 1, 0), 2: (1, 0)}
@@ -150,7 +150,9 @@ class KerasSegment(SegmentModel):
     def complete_native(cls, layer: Native, input_shape: tuple[int, ...]) -> Native:
         keras = sys.modules["keras"]  # imported as the process was set up
         asked = [native_facts(keras, layer, make_native(layer, "keras"), input_shape) for _ in range(2)]
-        values = [{name: keras.ops.convert_to_numpy(variable) for name, variable in own.items()} for _, own in asked]
+        values = [
+            {name: keras.ops.convert_to_numpy(variable.value) for name, variable in own.items()} for _, own in asked
+        ]
         return completed(layer, found_tensors(values), asked[0][0])
 
     def _name(self, layer: Layer) -> str:
@@ -209,7 +211,7 @@ class KerasSegment(SegmentModel):
             "keras": self._keras.__version__,
             "keras_backend": self.options.backend,
             "data_format": self._format["data_format"],
-            "jit_compile": self.options.jit_compile or self.options.backend == "jax",
+            "compiled_by_xla": self.options.jit_compile or self.options.backend == "jax",
             **self._derivatives.describe(),
         }
 
@@ -219,9 +221,19 @@ def native_facts(
 ) -> tuple[tuple[int, ...], dict[str, Any]]:
     """The output shape of one sample, and the variables by name, of a native layer, which makes them when called."""
     images = len(input_shape) == 3
-    output = made(keras.Input((*input_shape[1:], input_shape[0]) if images else input_shape, dtype="float32"))
-    refuse_state(layer, [variable.name for variable in getattr(made, "non_trainable_variables", ())])
+
+    def call(rows: Array) -> object:
+        given = keras.ops.convert_to_tensor(rows.transpose(0, 2, 3, 1) if images else rows)
+        output = made(given, training=True) if isinstance(made, keras.layers.Layer) else made(given)
+        if not keras.ops.is_tensor(output):
+            return output
+        found = keras.ops.convert_to_numpy(output)
+        return found.transpose(0, 3, 1, 2) if found.ndim == 4 else found
+
+    try:
+        output_shape = probe(layer, call, input_shape)
+    finally:  # says more than what state does to a probe
+        refuse_state(layer, [variable.name for variable in getattr(made, "non_trainable_variables", ())])
     names = [variable.name for variable in getattr(made, "trainable_variables", ())]
     unique = [name if names.count(name) == 1 else f"{name}.{place}" for place, name in enumerate(names)]
-    *window, last = output.shape[1:]
-    return (last, *window), dict(zip(unique, getattr(made, "trainable_variables", ()), strict=True))
+    return output_shape, dict(zip(unique, getattr(made, "trainable_variables", ()), strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import importlib
 import inspect
 import os
@@ -12,11 +13,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hpcnn.errors import BackendError
 from hpcnn.network.layers import Layer
 from hpcnn.network.native import Native, NativeTensor
 
+Array = NDArray[np.float32]
 Build = Callable[..., Any]
 _CUSTOM: dict[tuple[str, str], Build] = {}
 DRAWN_BY = "glorot_uniform"
@@ -55,10 +58,8 @@ def make_native(layer: Native, backend: str) -> Any:
         return partial(found, **layer.arguments)
     try:
         return found(**layer.arguments)
-    except Exception as error:
-        raise BackendError(
-            f"{layer.label}: {layer.build} cannot be made with {layer.arguments}: {type(error).__name__}: {error}"
-        ) from error
+    except (Exception, SystemExit) as error:
+        raise _refusal(layer, f"cannot be made with {layer.arguments}", error) from error
 
 
 def _found(layer: Native) -> Build:
@@ -75,10 +76,15 @@ def _found(layer: Native) -> Build:
     if added:
         sys.path.insert(0, here)  # a module of the user's own, beside the run file
     try:
+        part = ""
         found: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
+    except AttributeError as error:
+        near = difflib.get_close_matches(part, dir(found), n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise BackendError(f"{layer.label}: no {layer.build}: {error}{hint}") from None
+    except (Exception, SystemExit) as error:
         raise BackendError(
             f"{layer.label}: no {layer.build}: {error}; modules are looked for here too: {here}"
         ) from None
@@ -87,6 +93,47 @@ def _found(layer: Native) -> Build:
             sys.path.remove(here)
     build: Build = found
     return build
+
+
+def _refusal(layer: Native, what: str, error: BaseException) -> BackendError:
+    words = " ".join(str(error).split())[:300]
+    return BackendError(f"{layer.label}: {layer.build} {what}: {type(error).__name__}: {words}")
+
+
+PROBE_ROWS = 3
+MIXED = 1e-3
+"""Relative difference of a row's output with and without its neighbours, beyond what float32 rounds otherwise."""
+
+
+def probe(layer: Native, call: Callable[[Array], Any], input_shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The output shape of one sample, from a few rows through `call`, NumPy to NumPy, as in training.
+
+    BackendError where it fails, or where the output is no function of each row and the weights alone: it would then
+    depend on how rows are spread over ranks.
+    """
+    rows = np.random.default_rng(0).standard_normal((PROBE_ROWS, *input_shape)).astype(np.float32)
+    try:
+        first, again, fewer = call(rows), call(rows), call(rows[1:])
+    except (Exception, SystemExit) as error:
+        raise _refusal(layer, f"cannot take rows of {input_shape}", error) from error
+    if not isinstance(first, np.ndarray):
+        raise BackendError(
+            f"{layer.label}: {layer.build} gives {type(first).__name__}, not rows: name a class, or a function of the "
+            "rows; a function that makes a layer goes to set_custom_backend"
+        )
+    if first.shape[:1] != (PROBE_ROWS,):
+        raise BackendError(f"{layer.label}: {layer.build} turns {PROBE_ROWS} rows into {first.shape}: keep the rows")
+    if not np.array_equal(first, again, equal_nan=True):
+        raise BackendError(
+            f"{layer.label}: {layer.build} gives another output each time: randomness that is not the suite's own (use "
+            "a dropout layer), or state, would differ between ranks"
+        )
+    if np.linalg.norm(first[1:] - fewer) > MIXED * np.linalg.norm(fewer):
+        raise BackendError(
+            f"{layer.label}: {layer.build} mixes rows: an output that depends on the other rows of a batch "
+            "would depend on how they are spread over ranks"
+        )
+    return tuple(first.shape[1:])
 
 
 def found_tensors(made: Sequence[Mapping[str, Any]]) -> tuple[NativeTensor, ...]:
@@ -137,3 +184,9 @@ def refuse_state(layer: Native, names: Sequence[str]) -> None:
             f"{layer.label}: {layer.build} keeps {', '.join(names)} beside its weights, which ranks do not share: "
             "use a layer whose output depends on its weights and rows alone"
         )
+
+
+def refuse_precision(layer: Native, others: Mapping[str, str]) -> None:
+    """`others`: names of tensors that are not float32, and what they are."""
+    for name, precision in others.items():
+        raise BackendError(f"{layer.label}: {layer.build} holds {name} as {precision}: weights are float32")

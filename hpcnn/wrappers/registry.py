@@ -75,7 +75,9 @@ register_backend("keras", "hpcnn.wrappers.keras_wrapper", "KerasSegment", ("kera
 def check_backend(name: str, options: Mapping[str, Any] | None = None) -> Backend:
     """The entry of `name`. Raises BackendError, with the remedy, where it is unknown or not installed here."""
     if name not in BACKENDS:
-        raise BackendError(f"--backend {name!r} is unknown: choose from {', '.join(BACKENDS)}")
+        unknown = BackendError(f"--backend {name!r} is unknown: choose from {', '.join(BACKENDS)}")
+        unknown.exit_status = 2  # as for every wrong flag
+        raise unknown
     backend = BACKENDS[name]
     if missing := backend.missing(options):
         raise BackendError(

@@ -32,7 +32,16 @@ from hpcnn.network.layers import (
 )
 from hpcnn.network.native import Native
 from hpcnn.wrappers.contract import Array, Capabilities, LossResult, SegmentModel
-from hpcnn.wrappers.native import check_native, completed, found_tensors, make_native, refuse_layer, refuse_state
+from hpcnn.wrappers.native import (
+    check_native,
+    completed,
+    found_tensors,
+    make_native,
+    probe,
+    refuse_layer,
+    refuse_precision,
+    refuse_state,
+)
 from hpcnn.wrappers.relus import relus_behind_pools
 from hpcnn.wrappers.tensorflow_import import import_tensorflow, set_tensorflow_up
 from hpcnn.wrappers.tensorflow_layers import (
@@ -226,10 +235,17 @@ def _loss(logits: Any, labels: Any, divisor: Any) -> tuple[Any, Any, Any]:
 
 def _asked(layer: Native, made: Any, input_shape: tuple[int, ...]) -> tuple[tuple[int, ...], dict[str, Any]]:
     """The output shape of one sample, and the variables by name, of a native layer, which may make them when called."""
-    output = to_channels_first(made(to_channels_last(tf.zeros((2, *input_shape)))))
+
+    def call(rows: Array) -> object:
+        output = made(to_channels_last(tf.convert_to_tensor(rows)))
+        return to_channels_first(output).numpy() if tf.is_tensor(output) else output
+
+    output_shape = probe(layer, call, input_shape)
     trained = list(getattr(made, "trainable_variables", ()))
     refuse_state(layer, [one.name for one in getattr(made, "variables", ()) if all(one is not own for own in trained)])
-    return tuple(output.shape[1:]), {one.name.split(":")[0].replace("/", "."): one for one in trained}
+    others = {one.name: one.dtype.name for one in trained if one.dtype != tf.float32}
+    refuse_precision(layer, others)
+    return output_shape, {one.name.split(":")[0].replace("/", "."): one for one in trained}
 
 
 def _array(tensor: Any) -> Array:

@@ -32,7 +32,16 @@ from hpcnn.network.layers import (
 from hpcnn.network.native import Native
 from hpcnn.network.shapes import resolved_padding
 from hpcnn.wrappers.contract import Array, Capabilities, LossResult, SegmentModel
-from hpcnn.wrappers.native import check_native, completed, found_tensors, make_native, refuse_layer, refuse_state
+from hpcnn.wrappers.native import (
+    check_native,
+    completed,
+    found_tensors,
+    make_native,
+    probe,
+    refuse_layer,
+    refuse_precision,
+    refuse_state,
+)
 from hpcnn.wrappers.relus import relus_behind_pools
 
 Tensor = torch.Tensor
@@ -122,7 +131,8 @@ class TorchSegment(SegmentModel):
     def _native(self, layer: Native, input_shape: tuple[int, ...]) -> Apply:
         made: Apply = make_native(layer, "torch")
         own = _tensors(layer, made)
-        check_native(layer, {name: tuple(tensor.shape) for name, tensor in own.items()}, _shape_of(made, input_shape))
+        shapes = {name: tuple(tensor.shape) for name, tensor in own.items()}
+        check_native(layer, shapes, _shape_of(layer, made, input_shape))
         for name, tensor in own.items():
             leaf = self._parameters[f"{layer.name}/{name}"]
             tensor.data, tensor.grad = leaf.detach(), leaf.grad
@@ -134,7 +144,7 @@ class TorchSegment(SegmentModel):
     def complete_native(cls, layer: Native, input_shape: tuple[int, ...]) -> Native:
         made: list[Apply] = [make_native(layer, "torch") for _ in range(2)]
         values = [{name: tensor.detach().numpy() for name, tensor in _tensors(layer, one).items()} for one in made]
-        return completed(layer, found_tensors(values), _shape_of(made[0], input_shape))
+        return completed(layer, found_tensors(values), _shape_of(layer, made[0], input_shape))
 
     def _convolution(self, layer: Conv2D, input_shape: tuple[int, ...]) -> Apply:
         kernel, bias = self._parameters[f"{layer.name}/kernel"], self._parameters[f"{layer.name}/bias"]
@@ -219,10 +229,17 @@ def _tensors(layer: Native, made: object) -> dict[str, torch.nn.Parameter]:
     if not isinstance(made, torch.nn.Module):
         return {}
     refuse_state(layer, [name for name, _ in made.named_buffers()])
-    return dict(made.named_parameters())
+    own = dict(made.named_parameters())
+    refuse_precision(layer, {name: str(tensor.dtype) for name, tensor in own.items() if tensor.dtype != torch.float32})
+    return own
 
 
-@torch.no_grad()
-def _shape_of(made: Apply, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The output shape of one sample."""
-    return tuple(made(torch.zeros(2, *input_shape)).shape[1:])
+def _shape_of(layer: Native, made: Apply, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The output shape of one sample, from rows that also show whether the layer keeps to the rules."""
+
+    @torch.no_grad()
+    def call(rows: Array) -> object:
+        output = made(torch.from_numpy(rows))
+        return output.numpy() if isinstance(output, Tensor) else output
+
+    return probe(layer, call, input_shape)

@@ -77,7 +77,7 @@ def test_one_step_imports_one_framework_and_says_what_it_ran_on(over: str) -> No
     assert found["loaded"] == [over]
     settings = found["settings"]
     assert settings["keras_backend"] == over
-    assert settings["jit_compile"] is (over == "jax")
+    assert settings["compiled_by_xla"] is (over == "jax")
     assert settings["data_format"] == ("channels_first" if over == "torch" else "channels_last")
     assert [settings[name] for name in ("threads", "intra_op_threads") if name in settings] in ([1], ["1"])
 

@@ -186,3 +186,39 @@ def test_state_beside_the_weights_is_refused(backend: str) -> None:
     build, arguments = STATE[backend]
     with pytest.raises(BackendError, match=r"native 'own': .* keeps .* beside its weights, which ranks do not share"):
         open_backend(backend).complete(native(backend, build=build, arguments=arguments), SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("mixes_rows", "mixes rows: an output that depends on the other rows of a batch"),
+        ("counts_its_calls", "gives another output each time"),
+        ("fails", r"cannot take rows of \(3, 8, 6\): ValueError: first line second line$"),
+        ("leaves", r"cannot take rows of \(3, 8, 6\): SystemExit: 3$"),
+        ("gives_two", "gives tuple, not rows: name a class, or a function of the rows"),
+        ("drops_rows", "turns 3 rows into"),
+    ],
+)
+def test_what_is_no_function_of_each_row_is_refused_by_name(backend: str, function: str, words: str) -> None:
+    odd = native(backend, build=f"tests.wrappers.odd_layers:{function}", arguments={})
+    with pytest.raises(BackendError, match=f"native 'own': tests.wrappers.odd_layers:{function} {words}"):
+        open_backend(backend).complete(odd, SHAPE)
+
+
+RANDOM = {
+    "torch": "torch.nn.functional:dropout",
+    "tensorflow": "tensorflow.nn:dropout",
+    "keras": "keras.random:dropout",
+}
+
+
+def test_randomness_that_is_not_the_suites_own_is_refused(backend: str) -> None:
+    layer = native(backend, build=RANDOM[backend], arguments={} if backend == "torch" else {"rate": 0.5})
+    with pytest.raises(BackendError, match=r"native 'own': .* gives another output each time"):
+        open_backend(backend).complete(layer, SHAPE)
+
+
+def test_a_misspelt_name_is_answered_with_the_nearest(backend: str) -> None:
+    build, _ = CONVOLUTION[backend]
+    with pytest.raises(BackendError, match=rf"native 'own': no {build}s: .*; did you mean {build.partition(':')[2]}\?"):
+        open_backend(backend).complete(native(backend, build=f"{build}s"), SHAPE)

@@ -25,8 +25,8 @@ def _option(default: Any, text: str, choices: Sequence[str] = ()) -> Any:
     return field(default=default, metadata={"help": text, "choices": tuple(choices)})
 
 
-def _threads(text: str, default: int | None = None) -> Any:
-    return _option(default, text)
+def _threads(text: str) -> Any:
+    return _option(None, text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class TensorflowOptions:
     jit_compile: bool = _option(False, "compile with XLA")
     deterministic: bool = _option(True, "refuse operations whose result may change from call to call")
     intra_op_threads: int | None = _threads("threads of one operation (default: those of the rank)")
-    inter_op_threads: int = _threads("operations at once", 1)
+    inter_op_threads: int | None = _threads("operations at once (default: the threads of the rank)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class KerasOptions:
     jit_compile: bool = _option(False, "compile with XLA (tensorflow; jax always does)")
     deterministic: bool = _option(True, "refuse operations whose result may change from call to call (tensorflow)")
     intra_op_threads: int | None = _threads("threads of one operation (default: those of the rank)")
-    inter_op_threads: int = _threads("operations at once (tensorflow)", 1)
+    inter_op_threads: int | None = _threads("operations at once (tensorflow; default: the threads of the rank)")
 
 
 BackendOptions = TorchOptions | TensorflowOptions | KerasOptions

@@ -39,7 +39,8 @@ def set_tensorflow_up(options: Any, threads: int | None) -> None:
     """Threads and determinism of this process. BackendError where TensorFlow runs already and otherwise."""
     tf: Any = import_tensorflow()
     config = tf.config.threading
-    for name, count in (("intra", options.intra_op_threads or threads), ("inter", options.inter_op_threads)):
+    asked = {"intra": options.intra_op_threads or threads, "inter": options.inter_op_threads or threads}
+    for name, count in asked.items():
         if count is None or getattr(config, f"get_{name}_op_parallelism_threads")() == count:
             continue
         try:

@@ -80,3 +80,10 @@ def test_the_readmes_matrices_are_those_of_the_agreement() -> None:
         text = (REPOSITORY / "results" / "agreement" / f"{network}.txt").read_text(encoding="utf-8")
         matrix = text[text.index("agreement of each pair") :].rstrip()
         assert f"```\n{matrix}\n```" in README
+
+
+def test_the_readmes_backend_tables_are_those_of_the_benchmark() -> None:
+    text = README[README.index("### The backends side by side") : README.index("## Limits")]
+    rows = [line for line in text.splitlines() if line.startswith("|") and not line.startswith("| measured")]
+    assert len(rows) > 25
+    assert set(rows) <= set(lines(REPOSITORY / "results" / "benchmarks" / "backend_speed.md"))

@@ -78,10 +78,10 @@ def bracketed(found: dict[str, float], form: str) -> str:
 
 
 def side_by_side(results: dict[str, Any]) -> Iterator[str]:
-    """Rates of all programs of a contest, the fastest first, where ratios alone do not show them."""
+    """Rates of all programs of a contest of more than two, the fastest first."""
     for name, section in results.items():
         programs = section.get("contestants", {})
-        if len(programs) > 2 * len(section.get("ratios", ())):
+        if len(programs) > 2:
             yield from ("", f"| {name} | rows a second |", "|---|---|")
             rates = {program: found["rows_per_second"] for program, found in programs.items()}
             for program in sorted(rates, key=lambda one: -rates[one]["median"]):

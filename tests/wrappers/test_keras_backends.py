@@ -66,7 +66,8 @@ def test_the_conformance_suite(over: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-k", "keras", "-p", "no:cacheprovider", *SUITE]
     run = run_session(command, timeout=3600, env=settings)
     assert run.returncode == 0, run.stdout
-    found = re.fullmatch(r"(\d+) passed, \d+ deselected in .*", run.stdout.splitlines()[-1])
+    # Keras itself may warn of how it calls NumPy; a test that fails or is skipped is told in this line too
+    found = re.fullmatch(r"(\d+) passed, \d+ deselected(?:, \d+ warnings)? in .*", run.stdout.splitlines()[-1])
     assert found, run.stdout
     assert int(found[1]) > 200
 

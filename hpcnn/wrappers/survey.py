@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.metadata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpcnn.backend_options import OPTIONS, KerasOptions
@@ -41,9 +42,15 @@ def _versions(backend: Backend) -> str:
 
 def _version(package: str) -> str:
     """Of an importable package; its distribution may have another name (tensorflow-cpu)."""
-    names = importlib.metadata.packages_distributions().get(package, [package])
+    names = _distributions().get(package, [package])
     found = [importlib.metadata.version(name) for name in names]
     return found[0] if found else "?"
+
+
+@functools.cache
+def _distributions() -> Mapping[str, list[str]]:
+    """Distributions by importable package; to find them all takes a while."""
+    return importlib.metadata.packages_distributions()
 
 
 def _switch(item: dataclasses.Field[Any]) -> str:

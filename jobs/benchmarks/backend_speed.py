@@ -15,10 +15,9 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from contest import REPOSITORY, Contest, Contestant, Ratio, hold
-from programs import alone_on, head_of, hpcnn, on_two_cores, plain, read_hpcnn, read_plain, settings
+from contest import Contest, Contestant, Ratio, hold
+from programs import alone_on, hpcnn, on_two_cores, parse, plain, read_hpcnn, read_plain, settings, train_files
 from report import Report
 
 SECTIONS = ("single", "ranks", "switches")
@@ -113,39 +112,14 @@ def switches(options: argparse.Namespace) -> Iterator[Contest]:
     yield Contest(f"switches, batch {batch}", own, tuple(contestants), tuple(ratios))
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure the speed of hpcnn's backends.")
-    parser.add_argument("--quick", action="store_true", help="few rows, one round, one batch a section")
-    parser.add_argument("--section", action="append", choices=SECTIONS, help="only this one (may be repeated)")
-    parser.add_argument("--rows", type=int, help="rows of an epoch (default: 3000)")
-    parser.add_argument("--rounds", type=int, help="turns of each program (default: 7)")
-    parser.add_argument("--epochs", type=int, help="epochs of a turn, the first of which warms up (default: 4)")
-    parser.add_argument("--batches", type=int, nargs="+", help="rows of a batch (of a rank, in section ranks)")
-    parser.add_argument(
-        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="of one process (default: all cores)"
-    )
-    parser.add_argument("--train", type=Path, default=REPOSITORY / "data" / "train.csv", metavar="CSV")
-    parser.add_argument("--out", type=Path, default=REPOSITORY / "results" / "benchmarks", metavar="FOLDER")
-    options = parser.parse_args()
-    defaults: tuple[tuple[str, Any, Any], ...] = (
-        ("rows", 256, 3000), ("rounds", 1, 7), ("epochs", 2, 4), ("batches", [64], None),
-    )  # fmt: skip
-    for name, quick, usual in defaults:
-        if getattr(options, name) is None:
-            setattr(options, name, quick if options.quick else usual)
-    return options
-
-
 def main() -> None:
-    options = parse()
+    sizes = {"rows": (256, 3000), "rounds": (1, 7), "epochs": (2, 4), "batches": ([64], None)}
+    options = parse("Measure the speed of hpcnn's backends.", SECTIONS, sizes)
     options.out.mkdir(parents=True, exist_ok=True)
     report = Report(options.out / "backend_speed.json", "Speed of the backends", EXPLANATION, tuple(PEERS))
     makers = {"single": single, "ranks": ranks, "switches": switches}
     with tempfile.TemporaryDirectory() as folder:
-        files = {
-            "ROWS.csv": head_of(options.train, options.rows, Path(folder) / "rows.csv"),
-            "HALF.csv": head_of(options.train, options.rows // 2, Path(folder) / "half.csv"),
-        }
+        files = train_files(options, Path(folder))
         for section in options.section or SECTIONS:
             for contest in makers[section](options):
                 report.add(contest.name, hold(contest, options.rounds, files))

@@ -10,11 +10,13 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import os
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from contest import Command, Epochs
+from contest import REPOSITORY, Command, Epochs
 
 NETWORK = "cnn2d_3layer_fullconnected_3layer"
 NOT_TRAINING = ("evaluate", "checkpoint")
@@ -78,3 +80,33 @@ def head_of(source: Path, rows: int, target: Path) -> Path:
     with open(source, encoding="utf-8") as stream:
         target.write_text("".join(line for line, _ in zip(stream, range(1 + rows), strict=False)), encoding="utf-8")
     return target
+
+
+def train_files(options: argparse.Namespace, folder: Path) -> dict[str, Path]:
+    """All rows of an epoch, and half of them, under the names that commands have for them."""
+    return {
+        "ROWS.csv": head_of(options.train, options.rows, folder / "rows.csv"),
+        "HALF.csv": head_of(options.train, options.rows // 2, folder / "half.csv"),
+    }
+
+
+def parse(description: str, sections: Sequence[str], sizes: Mapping[str, tuple[Any, Any]]) -> argparse.Namespace:
+    """A benchmark's flags. `sizes`: of rows, rounds, epochs and batches, what --quick takes and what is usual."""
+    usual = {name: f"(default: {default}; --quick: {quick})" for name, (quick, default) in sizes.items()}
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="few rows and rounds, one batch a section")
+    parser.add_argument("--section", action="append", choices=sections, help="only this one (may be repeated)")
+    parser.add_argument("--rows", type=int, help=f"rows of an epoch {usual['rows']}")
+    parser.add_argument("--rounds", type=int, help=f"turns of each program {usual['rounds']}")
+    parser.add_argument("--epochs", type=int, help=f"epochs of a turn, the first warms up {usual['epochs']}")
+    parser.add_argument("--batches", type=int, nargs="+", help="rows of a batch (of a rank, in section ranks)")
+    parser.add_argument(
+        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="of one process (default: all cores)"
+    )
+    parser.add_argument("--train", type=Path, default=REPOSITORY / "data" / "train.csv", metavar="CSV")
+    parser.add_argument("--out", type=Path, default=REPOSITORY / "results" / "benchmarks", metavar="FOLDER")
+    options = parser.parse_args()
+    for name, (quick, default) in sizes.items():
+        if getattr(options, name) is None:
+            setattr(options, name, quick if options.quick else default)
+    return options

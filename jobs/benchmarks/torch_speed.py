@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any
 
 from contest import REPOSITORY, Contest, Contestant, Ratio, hold, spread
-from programs import alone_on, head_of, hpcnn, on_two_cores, plain, read_hpcnn, read_plain, settings
+from programs import alone_on, hpcnn, on_two_cores, parse, plain, read_hpcnn, read_plain, settings, train_files
 from report import Report
 
 SECTIONS = ("single", "defaults", "ranks", "startup")
@@ -119,36 +119,14 @@ def startup(rounds: int) -> dict[str, Any]:
     return {"settings": {"rounds": rounds}, "seconds": found}
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure the speed of hpcnn with PyTorch.")
-    parser.add_argument("--quick", action="store_true", help="few rows, two rounds, one batch a section")
-    parser.add_argument("--section", action="append", choices=SECTIONS, help="only this one (may be repeated)")
-    parser.add_argument("--rows", type=int, help="rows of an epoch (default: 6000)")
-    parser.add_argument("--rounds", type=int, help="turns of each program (default: 10)")
-    parser.add_argument("--epochs", type=int, help="epochs of a turn, the first of which warms up (default: 3)")
-    parser.add_argument("--batches", type=int, nargs="+", help="rows of a batch (of a rank, in section ranks)")
-    parser.add_argument(
-        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="of one process (default: all)"
-    )
-    parser.add_argument("--train", type=Path, default=REPOSITORY / "data" / "train.csv", metavar="CSV")
-    parser.add_argument("--out", type=Path, default=REPOSITORY / "results" / "benchmarks", metavar="FOLDER")
-    options = parser.parse_args()
-    for name, quick, usual in (("rows", 512, 6000), ("rounds", 2, 10), ("epochs", 2, 3), ("batches", [64], None)):
-        if getattr(options, name) is None:
-            setattr(options, name, quick if options.quick else usual)
-    return options
-
-
 def main() -> None:
-    options = parse()
+    sizes = {"rows": (512, 6000), "rounds": (2, 10), "epochs": (2, 3), "batches": ([64], None)}
+    options = parse("Measure the speed of hpcnn with PyTorch.", SECTIONS, sizes)
     options.out.mkdir(parents=True, exist_ok=True)
     report = Report(options.out / "torch_speed.json", "Speed with PyTorch", EXPLANATION, ("torch",))
     makers = {"single": single, "defaults": defaults, "ranks": ranks}
     with tempfile.TemporaryDirectory() as folder:
-        files = {
-            "ROWS.csv": head_of(options.train, options.rows, Path(folder) / "rows.csv"),
-            "HALF.csv": head_of(options.train, options.rows // 2, Path(folder) / "half.csv"),
-        }
+        files = train_files(options, Path(folder))
         for section in options.section or SECTIONS:
             if section == "startup":
                 report.add("start-up", startup(options.rounds))

@@ -13,9 +13,10 @@ ENV_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 CLONE=$(dirname "$ENV_DIR")
 APT="Debian, Ubuntu: sudo apt-get install"
 APT_MPI="gcc libopenmpi-dev openmpi-bin" # or libmpich-dev mpich
-RECIPES="modern, modern-cuda" # each with its env/constraints-RECIPE.txt
+RECIPES="modern, modern-cuda, classic" # each with its env/constraints-RECIPE.txt
 LAYOUT=1                     # part of every key: raise it when env/create.sh makes something else of the same pins
-PYTHON_HINT="install Python 3.11 or newer with venv ($APT python3 python3-venv), or set PYTHON=PATH"
+BUILD_CAFFE=$ENV_DIR/build_caffe.sh BUILD_HOROVOD=$ENV_DIR/build_horovod.sh
+CONSTRAINTS='' # the list of pins at hand, once it is known
 
 say() { printf 'env: %s\n' "$*"; }
 
@@ -29,8 +30,12 @@ die() { # STATUS MESSAGE: one line, then out
 # backend -> recipe; a backend without a line here is unknown to env/with.sh
 recipe_of() {
     case $1 in
-        torch | tensorflow | keras) echo "${HPCNN_RECIPE:-modern}" ;;
-        *) die 2 "unknown backend '$1'; known: torch, tensorflow, keras" ;;
+        torch | tensorflow | keras)
+            [ "${HPCNN_RECIPE:-}" != classic ] || die 2 "HPCNN_RECIPE=classic has no $1: unset it; recipes: $RECIPES"
+            echo "${HPCNN_RECIPE:-modern}"
+            ;;
+        lasagne | theano | keras-theano | caffe) echo classic ;;
+        *) die 2 "unknown backend '$1'; known: torch, tensorflow, keras, lasagne, keras-theano, caffe" ;;
     esac
 }
 
@@ -56,7 +61,8 @@ else:
 
 # Sets PYTHON_PATH, PYTHON_VERSION and PYTHON_PREFIX, or ends with the one line that says what is missing.
 find_python() {
-    local candidate found problem='' candidates=(python3.11 python3.12 python3)
+    local candidate found problem='' only='' candidates=(python3.11 python3.12 python3)
+    [ -z "$CONSTRAINTS" ] || ! pin_of theano >/dev/null || only=3.11
     [ -z "${PYTHON:-}" ] || candidates=("$PYTHON")
     for candidate in "${candidates[@]}"; do
         found=$(probe_python "$candidate")
@@ -65,12 +71,17 @@ find_python() {
             old*) problem=${problem:-"$candidate is Python ${found#old }, hpcnn needs 3.11 or newer"} ;;
             bare*) problem="$candidate (Python ${found#bare }) has no ensurepip, so it can't make an environment" ;;
             *)
+                [ -z "$only" ] || [ "${found%% *}" = "$only" ] || {
+                    problem=${problem:-"$candidate is Python ${found%% *}, and Theano runs on $only alone"}
+                    continue
+                }
                 PYTHON_PATH=$(command -v "$candidate") PYTHON_VERSION=${found%% *} PYTHON_PREFIX=${found#* }
                 return
                 ;;
         esac
     done
-    die 1 "${problem:-no Python runs under the name ${candidates[*]}}: $PYTHON_HINT"
+    die 1 "${problem:-no Python runs under the name ${candidates[*]}}: install Python ${only:-3.11 or newer} with venv" \
+        "($APT python3 python3-venv), or set PYTHON=PATH"
 }
 
 # Tells MPIs apart: the one from PyPI, or the site's own by what its mpirun says of itself.
@@ -89,6 +100,16 @@ key_of() {
 
 # a list of pins -> its lines without comments
 pins_of() { awk '{ sub(/(^|[ \t]+)#.*/, "") } NF' "$1"; }
+
+# NAME -> its pin, NAME==VERSION, from the list at hand; fails where it has none
+pin_of() { pins_of "$CONSTRAINTS" | grep -m1 -ioE "^$1==[^ ]+"; }
+
+# Sees that what is compiled for Python finds its headers.
+check_python_headers() { # WHO COMPILES
+    local include
+    include=$("$PYTHON_PATH" -c 'import sysconfig; print(sysconfig.get_path("include"))')
+    [ -r "$include/Python.h" ] || die 1 "$1, but there is no $include/Python.h: install Python's headers ($APT python3-dev)"
+}
 
 # RECIPE -> sets CONSTRAINTS (its list of pins) and MPI_KIND (pypi or site)
 locate_pins() {
@@ -109,7 +130,12 @@ locate_environment() {
     locate_pins "$1"
     find_python
     MPI=$(mpi_identity) || exit
-    ENVIRONMENT=$ROOT/envs/$1-$(pins_of "$CONSTRAINTS" | key_of "$LAYOUT" "$MPI")
+    # the ways that Caffe and Horovod are compiled are as good as pins
+    ENVIRONMENT=$ROOT/envs/$1-$({
+        pins_of "$CONSTRAINTS"
+        ! pin_of brocolli-caffe >/dev/null || pins_of "$BUILD_CAFFE"
+        ! pin_of horovod >/dev/null || pins_of "$BUILD_HOROVOD"
+    } | key_of "$LAYOUT" "$MPI")
 }
 
 # The mark is written last and the interpreter must still start: a half-built environment never counts, nor one whose

@@ -36,7 +36,7 @@ step() { # TITLE COMMAND…: in the environment, the command shown as a person w
     bash env/with.sh torch "$@"
 }
 
-bash env/create.sh
+HPCNN_HOROVOD=${HPCNN_HOROVOD:-no} bash env/create.sh # Horovod would take minutes to compile, and isn't used here
 out=$(new_folder)
 trap 'rmdir "$out" 2>/dev/null || true' EXIT # of a run that was refused, nothing is left
 cores=$(nproc)

@@ -11,7 +11,7 @@ mpi_family() { # what an MPI says of itself -> its family; MPICH's relatives sha
 # Sets MPI_WORDS, what the library says of itself, or ends: mpicc must link a program that runs, mpirun be of the same
 # family (Debian's alternatives choose the two apart), and the Python have its headers.
 check_site_mpi() {
-    local mpicc scratch linked include
+    local mpicc scratch linked
     mpicc=$(command -v mpicc) ||
         die 1 "--mpi site, but there is no mpicc: load the site's MPI and compiler (module load …) or install one ($APT $APT_MPI)"
     scratch=$(mktemp -d)
@@ -31,19 +31,15 @@ END
     rm -rf "$scratch"
     [ -n "$linked" ] ||
         die 1 "--mpi site, but $mpicc compiles no program: install a C compiler or load it ($APT gcc libc6-dev)"
-    include=$("$PYTHON_PATH" -c 'import sysconfig; print(sysconfig.get_path("include"))')
-    [ -r "$include/Python.h" ] ||
-        die 1 "--mpi site, but there is no $include/Python.h: install Python's headers ($APT python3-dev)"
+    check_python_headers "--mpi site"
     [ "$(mpi_family "$MPI_WORDS")" = "$(mpi_family "$MPI")" ] ||
         die 1 "--mpi site, but $mpicc is of another MPI ($MPI_WORDS) than $(command -v mpirun): load one whole MPI"
 }
 
-mpi4py_pin() { pins_of "$CONSTRAINTS" | grep -E '^mpi4py=='; }
-
 # Install mpi4py as it was compiled for this MPI before, or compile it. Two who compile at once both leave a whole file.
 install_mpi4py() {
     local pin folder
-    pin=$(mpi4py_pin) || give_up "looking for mpi4py== in $CONSTRAINTS"
+    pin=$(pin_of mpi4py) || give_up "looking for mpi4py== in $CONSTRAINTS"
     folder=$ROOT/wheels/${pin/==/-}-$(pins_of "$MPI4PY_BUILD_PINS" | key_of "$MPI" "$MPI_WORDS")
     if ! compgen -G "$folder/*.whl" >/dev/null; then
         say "compiling $pin for $MPI_WORDS, once (half a minute)"

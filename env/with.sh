@@ -9,6 +9,7 @@ set -euo pipefail
 
 [ $# -ge 2 ] || die 2 "usage: bash env/with.sh BACKEND COMMAND [ARGUMENT…]"
 recipe=$(recipe_of "$1")
+export HPCNN_BACKEND=${1/#theano/keras-theano}
 shift
 locate_environment "$recipe"
 is_complete || die 1 "the environment '$recipe' isn't made yet ($ENVIRONMENT): run  bash env/create.sh $recipe"

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import difflib
 import io
 import os
-import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hpcnn import __version__
-from hpcnn.config import RunConfig
+from hpcnn.cluster.endings import abort, leave, refuse, sigterm_stops, stopped
+from hpcnn.config import OF_PIPELINES, PIPELINES, RunConfig
 from hpcnn.config_sources import KERAS_BACKEND, add_flags, config_from, read_run_file
-from hpcnn.errors import ConfigError, HpcnnError, LaunchError
+from hpcnn.errors import ConfigError, HpcnnError, LaunchError, NotInstalledError
 
-SECONDS_TO_SPEAK = 0.5
-"""The launcher forwards a rank's words and announces the abort on two ways; ours are to come first."""
-
-RUN_FLAGS = ["--" + name.replace("_", "-") for name in RunConfig.__dataclass_fields__]
+RUN_FLAGS = ["--auto-env", *("--" + name.replace("_", "-") for name in RunConfig.__dataclass_fields__)]
 
 Verb = Callable[[argparse.Namespace], int]
 
@@ -49,9 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(arguments)
     except HpcnnError as error:
-        return _refuse(error)
+        return refuse(error)
     except KeyboardInterrupt as stop:
-        return _stopped(stop)
+        return stopped(stop)
     except OSError as error:
         # Standard output is closed (whoever read has seen enough: no words) or full; nothing to flush at Python's end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -68,6 +64,12 @@ def _run(arguments: Sequence[str] | None) -> int:
         if verb is not _train:
             _check_alone()
         return verb(options)
+    except NotInstalledError as error:
+        if not getattr(options, "auto_env", False):
+            raise
+        from hpcnn.cluster.environments import start_again
+
+        start_again(error, sys.argv[1:] if arguments is None else arguments)
     finally:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -84,40 +86,6 @@ def _check_alone() -> None:
         )
 
 
-def _refuse(error: HpcnnError) -> int:
-    """Say the error, on the first rank alone where a launcher started several."""
-    from hpcnn.cluster.launch import launched_together, meet
-
-    together = launched_together(os.environ)
-    if not together or together.rank == 0:
-        print(f"hpcnn: {error}", file=sys.stderr, flush=True)
-    if together:
-        with contextlib.suppress(LaunchError):
-            meet()
-    return error.exit_status
-
-
-def _stopped(stop: BaseException, *, speak: bool = True) -> int:
-    name = str(stop) or "Ctrl-C"
-    if speak:
-        print(f"hpcnn: stopped by {name}", file=sys.stderr, flush=True)
-    return 128 + (signal.SIGTERM if name == "SIGTERM" else signal.SIGINT)
-
-
-@contextlib.contextmanager
-def _sigterm_stops() -> Iterator[None]:
-    """SIGTERM (scancel, mpirun on Ctrl-C) ends a training as Ctrl-C does: with its last words in the files."""
-
-    def stop(number: int, frame: object) -> NoReturn:
-        raise KeyboardInterrupt("SIGTERM")
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="hpcnn",
@@ -129,16 +97,23 @@ def _parser() -> argparse.ArgumentParser:
     train = verbs.add_parser("train", help="train a network on the rows of a CSV, on one rank or many")
     train.add_argument("run", nargs="?", metavar="RUN.toml", help="settings in a table [run]; flags override them")
     add_flags(train)
+    _add_auto_env(train)
     train.set_defaults(verb=_train)
+
+    plan = verbs.add_parser("plan", help="what a training would be: stages, schedule table, memory of each rank")
+    plan.add_argument("run", nargs="?", metavar="RUN.toml", help="settings in a table [run]; flags override them")
+    add_flags(plan)
+    plan.set_defaults(verb=_plan)
 
     predict = verbs.add_parser("predict", help="classes for the rows of a CSV, from a run's checkpoint")
     predict.add_argument("run", metavar="RUN", help="a run's folder or a checkpoint")
     predict.add_argument("--data", required=True, metavar="CSV", help="rows, with labels or without")
     predict.add_argument("--out", required=True, metavar="CSV", help="where ImageId,Label goes")
     predict.add_argument("--backend", help="the framework that computes (default: the one that trained)")
-    predict.add_argument("--keras-backend", help="what Keras computes with (default: tensorflow)")
+    predict.add_argument("--keras-backend", help="what Keras computes with (default: as it trained)")
     predict.add_argument("--label-column", default="auto", help="auto, first, last, none, a name or a column from 0")
     predict.add_argument("--header", default="auto", choices=("auto", "yes", "no"), help="whether the CSV has a header")
+    _add_auto_env(predict)
     predict.set_defaults(verb=_predict)
 
     compare = verbs.add_parser("compare", help="same training, float noise, or different and why")
@@ -157,6 +132,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_auto_env(parser: argparse.ArgumentParser) -> None:
+    text = "where this environment lacks the backend, start again in the one that has it (env/with.sh)"
+    parser.add_argument("--auto-env", action="store_true", help=text)
+
+
 def _train(options: argparse.Namespace) -> int:
     config = _train_config(options)
     from hpcnn.cluster.launch import open_world
@@ -167,21 +147,21 @@ def _train(options: argparse.Namespace) -> int:
     try:
         from hpcnn.training.run import train
 
-        with _sigterm_stops():
+        with sigterm_stops():
             train(config, comm)
     except HpcnnError as error:
         if error.agreed or comm.size == 1:
             raise
-        return _abort(comm, str(error), error.exit_status)
+        return abort(comm, error, str(error), error.exit_status)
     except MemoryError as error:
         remedy = "use a smaller network, batch or file, or fewer ranks a host"
-        return _abort(comm, f"not enough memory ({error}): {remedy}", 1)
+        return abort(comm, error, f"not enough memory ({error}): {remedy}", 1)
     except (KeyboardInterrupt, BrokenPipeError) as stop:
         if comm.size > 1:
-            _leave(comm, stop)
+            leave(comm, stop)
         raise
     except Exception as error:
-        return _abort(comm, f"{type(error).__name__}: {error}", 1, traceback.format_exc())
+        return abort(comm, error, f"{type(error).__name__}: {error}", 1, traceback.format_exc())
     return 0
 
 
@@ -197,32 +177,24 @@ def _train_config(options: argparse.Namespace) -> RunConfig:
     if isinstance(resume, str):
         from hpcnn.training.checkpoint import load_checkpoint
 
-        own = ("run_id", "resume", "max_steps", "inject", "grid", "threads", "trace")
+        own = ("run_id", "resume", "max_steps", "inject", "slow", "grid", "threads", "trace")
         base = {key: value for key, value in load_checkpoint(resume).config.to_dict().items() if key not in own}
         for name in ("train", "test"):
             if base[name] and name not in {**flags, **in_file} and not Path(base[name]).exists():
                 raise ConfigError(
                     f"--{name} {base[name]} of the resumed run is not there from this folder: give --{name}"
                 )
+    if {**base, **in_file, **flags}.get("strategy") not in PIPELINES:
+        base = {key: value for key, value in base.items() if key not in OF_PIPELINES}  # other strategies have no stages
     return config_from(flags, options.run, base)
 
 
-def _leave(comm: Any, stop: BaseException) -> NoReturn:
-    """End this rank without MPI's farewell, for which the other ranks may never come; the launcher ends them."""
-    broken = isinstance(stop, BrokenPipeError)
-    os._exit(1 if broken else _stopped(stop, speak=comm.rank == 0))
+def _plan(options: argparse.Namespace) -> int:
+    from hpcnn.training.plan import plan_lines
 
-
-def _abort(comm: Any, words: str, status: int, details: str = "") -> int:
-    """End all ranks at once: the others may be waiting for this one in a collective that it will never enter."""
-    import socket
-    import time
-
-    print(f"hpcnn: rank {comm.rank} on {socket.gethostname()}: {words}\n{details}", end="", file=sys.stderr, flush=True)
-    if comm.size > 1:
-        time.sleep(SECONDS_TO_SPEAK)
-        comm.Abort(status)
-    return status
+    for line in plan_lines(_train_config(options)):
+        print(line)
+    return 0
 
 
 def _predict(options: argparse.Namespace) -> int:

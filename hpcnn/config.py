@@ -14,17 +14,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpcnn.backend_options import backend_label, resolve_options
+from hpcnn.backend_options import DEFAULT_BACKEND, USUAL_OVER, backend_label, resolve_options
 from hpcnn.errors import ConfigError
+from hpcnn.reducer_options import TABLES, resolve_reducer
 
-STRATEGIES = ("single", "data")
-REDUCERS = ("mpi",)
+STRATEGIES = ("single", "data", "pipeline", "hybrid")
+SCHEDULES = ("layer-by-layer", "gpipe", "1f1b", "interleaved", "zero-bubble")
+BALANCES = ("flops", "measured", "explicit")
+PIPELINES = ("pipeline", "hybrid")
+OF_PIPELINES = {"schedule": "1f1b", "chunks": None, "balance": "flops", "stages": None}
+"""Settings of theirs alone, with what they usually are."""
+REDUCERS = tuple(TABLES)
 DEVICES = ("cpu",)
 OPTIMIZERS = ("sgd", "adam")
 NORMALISATIONS = ("none", "scale", "standard")
 WEIGHT_DECAY_KINDS = ("coupled", "decoupled")
 ALLOCATORS = ("tuned", "system")
 FAULTS = ("sum-without-mean", "mean-twice")
+
+OPTION_FIELDS = ("backend_option", "reducer_option")
+"""Settings that are tables of switches."""
 
 Check = Callable[[Any], bool]
 
@@ -57,16 +66,27 @@ class RunConfig:
     """One run. A global batch is the rows of one update over all ranks."""
 
     network: str = _option("cnn2d_3layer_fullconnected_3layer", "a name that `hpcnn networks` lists, or a TOML file")
-    backend: str = _option("torch", "the framework that computes (`hpcnn backends`)")
+    backend: str = _option(DEFAULT_BACKEND, "the framework that computes (`hpcnn backends`)")
     backend_option: Mapping[str, Any] = field(
         default_factory=dict, metadata={"help": "a switch of the framework (`hpcnn backends`); may be given again"}
     )
     strategy: str = _option("data", "how ranks share the work", choices=STRATEGIES)
-    grid: str | None = _option(None, "ranks as replicas x stages x tensor parts, as dp=4,pp=1,tp=1 (default: all dp)")
+    grid: str | None = _option(
+        None, "ranks as replicas x stages x tensor parts, as dp=2,pp=2 (default: all dp; of pipeline: all pp)"
+    )
     reducer: str = _option("mpi", "what adds gradients across ranks", choices=REDUCERS)
+    reducer_option: Mapping[str, Any] = field(
+        default_factory=dict, metadata={"help": "a switch of the reducer; may be given again"}
+    )
     micro_batches: int = _option(
         1, "pieces a rank's rows of a step are computed in", check=_positive, limit="at least 1"
     )
+    schedule: str = _option("1f1b", "the order in which stages compute micro-batches", choices=SCHEDULES)
+    chunks: int | None = _option(
+        None, "segments a stage (default: 2 of interleaved, else 1)", check=_positive, limit="at least 1"
+    )
+    balance: str = _option("flops", "what stages are cut by: operations, a measured pass, --stages", choices=BALANCES)
+    stages: str | None = _option(None, "the first layer of each stage but the first, as conv2,dense1")
     logical_shards: int | None = _option(
         None, "logical shards of the file (default: min(64, batch, rows))", check=_positive, limit="at least 1"
     )
@@ -127,27 +147,62 @@ class RunConfig:
     trace: bool = _option(False, "write trace.json (opens in Perfetto)")
     progress: bool = _option(True, "a progress bar on rank 0's terminal")
     inject: str | None = _option(None, "make a fault on purpose, to see whether compare names it", choices=FAULTS)
+    slow: str | None = _option(None, "RANK:FACTOR, a rank whose computing is made to take so many times as long")
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
             value = getattr(self, item.name)
-            if item.name == "backend_option":
+            if item.name in OPTION_FIELDS:
+                if not isinstance(value, Mapping):
+                    raise ConfigError(f"{flag_of(item)} takes switches by name, not {value!r}")
                 continue
             if kind_of(item) is float and type(value) is int:
                 object.__setattr__(self, item.name, value := _as_float(value))
             _check_value(item, value)
         self.parsed_input_shape()
-        if not isinstance(self.backend_option, Mapping):
-            raise ConfigError(f"--backend-option takes switches by name, not {self.backend_option!r}")
+        _ = self.slow_rank
         options = resolve_options(self.backend, self.backend_option, f"--backend-option of {self.backend}:")
         given = {name: getattr(options, name) for name in sorted(self.backend_option)}
-        object.__setattr__(self, "backend_option", given)
+        if self.backend == "keras" and options.backend != USUAL_OVER:
+            given["backend"] = options.backend  # also where it is but the environment's default: elsewhere it is not
+        object.__setattr__(self, "backend_option", dict(sorted(given.items())))
+        switches = resolve_reducer(self.reducer, self.reducer_option, f"--reducer-option of {self.reducer}:")
+        given = {name: getattr(switches, name) for name in sorted(self.reducer_option)}
+        object.__setattr__(self, "reducer_option", given)
         if self.optimizer != "sgd" and (self.momentum or self.nesterov):
             raise ConfigError(
                 f"--momentum and --nesterov belong to --optimizer sgd, not to {self.optimizer}: leave them out"
             )
         if self.nesterov and not self.momentum:
             raise ConfigError("--nesterov needs --momentum above 0: give for instance --momentum 0.9")
+        self._check_stages()
+        if self.reducer == "native" and self.strategy != "data":
+            raise ConfigError(
+                f"--reducer native, the framework's own parallelism, is for --strategy data, not for {self.strategy}: "
+                "leave it out"
+            )
+
+    def _check_stages(self) -> None:
+        if self.stages is not None and self.balance == "measured":
+            raise ConfigError("--stages says where to cut, --balance measured where time does: leave one out")
+        if self.balance == "explicit" and self.stages is None:
+            raise ConfigError("--balance explicit needs --stages: give for instance --stages conv2,dense1")
+        if self.strategy not in PIPELINES:
+            for name, usual in OF_PIPELINES.items():
+                if getattr(self, name) != usual:
+                    raise ConfigError(
+                        f"--{name} {getattr(self, name)} belongs to --strategy {' or '.join(PIPELINES)}, "
+                        f"not to {self.strategy}: leave it out"
+                    )
+
+    @property
+    def segments_a_stage(self) -> int:
+        return self.chunks or (2 if self.schedule == "interleaved" else 1)
+
+    @property
+    def first_layers(self) -> list[str] | None:
+        """`--stages` as names, or None where costs decide."""
+        return None if self.stages is None else [name.strip() for name in self.stages.split(",")]
 
     def to_dict(self) -> dict[str, Any]:
         """All settings, as run.json keeps them."""
@@ -163,6 +218,20 @@ class RunConfig:
     def backend_label(self) -> str:
         """The backend in names of runs and files."""
         return backend_label(self.backend, self.backend_option)
+
+    @property
+    def slow_rank(self) -> tuple[int, float] | None:
+        """`--slow` as a rank and a factor."""
+        if self.slow is None:
+            return None
+        rank, _, text = self.slow.partition(":")
+        try:
+            factor = float(text)
+        except ValueError:
+            factor = math.nan
+        if not (rank.isascii() and rank.isdecimal() and 1 <= factor < math.inf):
+            raise ConfigError(f"--slow {self.slow!r} is not RANK:FACTOR with a factor from 1: give for instance 1:5")
+        return int(rank), factor
 
     def parsed_input_shape(self) -> tuple[int, int, int] | None:
         """`--input-shape` as numbers, or None where the columns decide."""

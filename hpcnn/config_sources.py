@@ -1,6 +1,7 @@
 """Where settings come from: flags, over a TOML file, over those of a run that is resumed.
 
-A run file holds a table [run], a key a setting, and tables [backend.NAME] with the switches of frameworks.
+A run file holds a table [run], a key a setting, and tables [backend.NAME] and [reducer.NAME] with the switches of
+frameworks and of reducers.
 """
 
 from __future__ import annotations
@@ -9,24 +10,32 @@ import argparse
 import dataclasses
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hpcnn.backend_options import OPTIONS, resolve_options
-from hpcnn.config import RunConfig, flag_of, kind_of, words_for
+from hpcnn.config import OPTION_FIELDS, RunConfig, flag_of, kind_of, words_for
 from hpcnn.errors import ConfigError
+from hpcnn.reducer_options import TABLES, resolve_reducer
 
-OPTION = "backend_option"
 KERAS_BACKEND = "keras_backend"
+KINDS: dict[str, tuple[Mapping[str, Any], Callable[..., Any]]] = {
+    "backend": (OPTIONS, resolve_options),
+    "reducer": (TABLES, resolve_reducer),
+}
+"""Of settings with switches: the tables by name, and what checks one."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """One flag a field; a flag that was not given stays out of the namespace, so that the file's value holds."""
     for item in dataclasses.fields(RunConfig):
-        if item.name == OPTION:
-            _add_option_flags(parser, item.metadata["help"])
+        if item.name in OPTION_FIELDS:
+            parser.add_argument(
+                flag_of(item), action="append", default=argparse.SUPPRESS, metavar="KEY=VALUE",
+                help=item.metadata["help"],
+            )  # fmt: skip
             continue
         kind, choices = kind_of(item), item.metadata["choices"]
         default = item.default
@@ -38,10 +47,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         else:
             metavar = "|".join(choices) if choices else item.name.upper()
             parser.add_argument(flag_of(item), default=argparse.SUPPRESS, metavar=metavar, help=text)
-
-
-def _add_option_flags(parser: argparse.ArgumentParser, text: str) -> None:
-    parser.add_argument("--backend-option", action="append", default=argparse.SUPPRESS, metavar="KEY=VALUE", help=text)
     parser.add_argument(
         "--keras-backend", default=argparse.SUPPRESS, metavar="NAME",
         help="what Keras computes with; short for --backend-option backend=NAME",
@@ -57,31 +62,32 @@ def config_from(
     Raises ConfigError with the flag or key, the value and what it may be.
     """
     base = base or {}
-    file = read_run_file(Path(path)) if path is not None else RunFile({}, {})
+    file = read_run_file(Path(path)) if path is not None else RunFile({}, {kind: {} for kind in KINDS})
     values: dict[str, Any] = {**base, **file.run}
     fields = {item.name: item for item in dataclasses.fields(RunConfig)}
     for name, text in flags.items():
-        if name not in (OPTION, KERAS_BACKEND):
+        if name not in (*OPTION_FIELDS, KERAS_BACKEND):
             values[name] = _converted(fields[name], text)
-    backend = values.get("backend", fields["backend"].default)
-    # a resumed run's switches are those of its own backend
-    if not isinstance(backend, str):
-        raise ConfigError(f"backend is {backend!r}: give its name under [run], its switches under [backend.NAME]")
-    own = dict(base.get(OPTION, {})) if backend == base.get("backend") else {}
-    values[OPTION] = {**own, **file.backends.get(backend, {}), **_flag_options(flags, backend)}
+    for kind in KINDS:
+        name = values.get(kind, fields[kind].default)
+        if not isinstance(name, str):
+            raise ConfigError(f"{kind} is {name!r}: give its name under [run], its switches under [{kind}.NAME]")
+        # a resumed run's switches are those of its own backend and reducer
+        own = dict(base.get(f"{kind}_option", {})) if name == base.get(kind, fields[kind].default) else {}
+        values[f"{kind}_option"] = {**own, **file.tables[kind].get(name, {}), **_flag_options(flags, kind, name)}
     return RunConfig(**values)
 
 
-def _flag_options(flags: Mapping[str, Any], backend: str) -> dict[str, str]:
+def _flag_options(flags: Mapping[str, Any], kind: str, name: str) -> dict[str, str]:
     options = {}
-    for text in flags.get(OPTION, ()):
+    for text in flags.get(f"{kind}_option", ()):
         key, sign, value = text.partition("=")
         if not (key and sign and value):
-            raise ConfigError(f"--backend-option takes KEY=VALUE, not {text!r}: `hpcnn backends` lists keys")
+            raise ConfigError(f"--{kind}-option takes KEY=VALUE, not {text!r}: `hpcnn backends` lists keys")
         options[key] = value
-    if KERAS_BACKEND in flags:
-        if backend != "keras":
-            raise ConfigError(f"--keras-backend belongs to --backend keras, not to {backend}: leave it out")
+    if kind == "backend" and KERAS_BACKEND in flags:
+        if name != "keras":
+            raise ConfigError(f"--keras-backend belongs to --backend keras, not to {name}: leave it out")
         if options.setdefault("backend", flags[KERAS_BACKEND]) != flags[KERAS_BACKEND]:
             raise ConfigError(
                 f"--keras-backend {flags[KERAS_BACKEND]} and --backend-option backend={options['backend']}: give one"
@@ -101,10 +107,10 @@ def _converted(item: dataclasses.Field[Any], text: Any) -> Any:
 
 @dataclass(frozen=True)
 class RunFile:
-    """What a run file says: its table [run], and its tables [backend.NAME] by name."""
+    """What a run file says: its table [run], and its tables [backend.NAME] and [reducer.NAME], by kind and name."""
 
     run: dict[str, Any]
-    backends: dict[str, dict[str, Any]]
+    tables: dict[str, dict[str, dict[str, Any]]]
 
 
 def read_run_file(path: Path) -> RunFile:
@@ -117,35 +123,36 @@ def read_run_file(path: Path) -> RunFile:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: is not TOML: {error}") from None
-    unknown = sorted(set(document) - {"run", "backend"})
+    unknown = sorted(set(document) - {"run", *KINDS})
     if unknown:
         raise ConfigError(
             f"{path}: unknown table or key {unknown[0]!r}: settings stand in the table [run], those of frameworks in "
-            "[backend.NAME]"
+            "[backend.NAME], those of reducers in [reducer.NAME]"
         )
     table = document.get("run", {})
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: 'run' is not a table: write its settings under a line [run]")
-    names = [item.name for item in dataclasses.fields(RunConfig) if item.name != OPTION]
+    names = [item.name for item in dataclasses.fields(RunConfig) if item.name not in OPTION_FIELDS]
     for key in table:
         if key not in names:
             near = difflib.get_close_matches(key, names, n=1)
             remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
             raise ConfigError(f"{path}: [run] {key!r} is unknown: {remedy}")
-    return RunFile(dict(table), _backend_tables(path, document.get("backend", {})))
+    return RunFile(dict(table), {kind: _tables(path, kind, document.get(kind, {})) for kind in KINDS})
 
 
-def _backend_tables(path: Path, tables: Any) -> dict[str, dict[str, Any]]:
-    """All of them are checked, also those of backends that do not run."""
+def _tables(path: Path, kind: str, tables: Any) -> dict[str, dict[str, Any]]:
+    """All of them are checked, also those of what does not run."""
     if not isinstance(tables, dict):
         raise ConfigError(
-            f"{path}: 'backend' is not a table: write backend = NAME under [run], switches under [backend.NAME]"
+            f"{path}: {kind!r} is not a table: write {kind} = NAME under [run], switches under [{kind}.NAME]"
         )
+    known, resolve = KINDS[kind]
     for name, table in tables.items():
-        where = f"{path}: [backend.{name}]"
-        if name not in OPTIONS:
-            raise ConfigError(f"{where} is unknown: choose from {', '.join(OPTIONS)}")
+        where = f"{path}: [{kind}.{name}]"
+        if name not in known:
+            raise ConfigError(f"{where} is unknown: choose from {', '.join(known)}")
         if not isinstance(table, dict):
-            raise ConfigError(f"{where} is not a table: write its switches under a line [backend.{name}]")
-        resolve_options(name, table, where)
+            raise ConfigError(f"{where} is not a table: write its switches under a line [{kind}.{name}]")
+        resolve(name, table, where)
     return dict(tables)

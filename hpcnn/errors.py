@@ -38,6 +38,14 @@ class BackendError(HpcnnError):
     """A backend that is unknown, not installed or unable to do what was asked."""
 
 
+class NotInstalledError(BackendError):
+    """A backend that this environment does not have; `word` is env/with.sh's for the one that does."""
+
+    def __init__(self, message: str, word: str = "") -> None:  # ranks tell each other of it, made from args alone
+        super().__init__(message)
+        self.word = word
+
+
 class LaunchError(HpcnnError):
     """The processes that run are not those that were asked for (communicator size, ranks against shards)."""
 
@@ -52,3 +60,7 @@ class ResultsError(HpcnnError):
 
 class TrainingError(HpcnnError):
     """A training that cannot go on: a loss that is no number, replicas that drifted apart."""
+
+
+class ProgramError(HpcnnError):
+    """Programs of ranks that do not match each other; below the line stands the schedule table, the place marked."""

@@ -4,7 +4,8 @@
 # The shipped data in every backend, with the same seed and the settings that each network is documented with (one epoch;
 # of the first zoo network, whose epoch is five steps, ten). Of each run its losses as NETWORK_BACKEND.csv, and its command,
 # machine and versions as NETWORK_BACKEND.json; of each network the comparison of all runs with the agreement of each pair
-# as NETWORK.txt and NETWORK.json. Six minutes on two cores; `bash jobs/agreement.sh FOLDER small_network` takes one.
+# as NETWORK.txt and NETWORK.json. A quarter of an hour on two cores; `bash jobs/agreement.sh FOLDER small_network` takes two
+# minutes. Both environments have to be there (env/create.sh, env/create.sh classic).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,9 +20,12 @@ declare -A flags=(
     [keras_tensorflow]="--backend keras --keras-backend tensorflow"
     [keras_torch]="--backend keras --keras-backend torch"
     [keras_jax]="--backend keras --keras-backend jax"
+    [keras_theano]="--backend keras --keras-backend theano"
+    [lasagne]="--backend lasagne"
+    [caffe]="--backend caffe"
 )
 # the second only sums in another order: how far apart rounding alone brings two runs
-backends=(torch torch_in_8_micro_batches tensorflow keras_tensorflow keras_torch keras_jax)
+backends=(torch torch_in_8_micro_batches tensorflow keras_tensorflow keras_torch keras_jax keras_theano lasagne caffe)
 settings=(--train data/train.csv --test data/test.csv --seed 1 --threads 1 --no-progress)
 declare -A documented=(
     [small_network]="--optimizer sgd --learning-rate 0.05 --global-batch 50 --epochs 1"
@@ -39,7 +43,7 @@ for network in "${networks[@]}"; do
     for backend in "${backends[@]}"; do
         echo "agreement: $network, $backend"
         read -ra choice <<<"${flags[$backend]}"
-        bash env/with.sh "${choice[1]}" hpcnn train --network "$place" "${choice[@]}" "${settings[@]}" "${own[@]}" \
+        bash env/with.sh torch hpcnn train --auto-env --network "$place" "${choice[@]}" "${settings[@]}" "${own[@]}" \
             --out "$runs" --run-id "${network}_$backend" >"$runs/${network}_$backend.log"
         cp "$runs/${network}_$backend/loss.csv" "$out/${network}_$backend.csv"
         cp "$runs/${network}_$backend/run.json" "$out/${network}_$backend.json"

@@ -12,6 +12,7 @@ import pytest
 from hpcnn.backend_options import (
     OPTIONS,
     KerasOptions,
+    SimulatedOptions,
     TensorflowOptions,
     TorchOptions,
     backend_label,
@@ -71,6 +72,11 @@ def test_every_switch_tells_what_it_is_and_takes_its_default(backend: str) -> No
             TensorflowOptions(function=False, deterministic=False),
         ),
         ("keras", {"backend": "jax", "deterministic": "false"}, KerasOptions(backend="jax", deterministic=False)),
+        (
+            "simulated",
+            {"forward_seconds": "5e-3", "backward_ratio": 1},
+            SimulatedOptions(forward_seconds=0.005, backward_ratio=1.0),
+        ),
     ],
 )
 def test_a_text_stands_for_a_value_as_a_flag_gives_it(backend: str, given: dict[str, Any], expected: Any) -> None:
@@ -99,8 +105,14 @@ def test_a_text_stands_for_a_value_as_a_flag_gives_it(backend: str, given: dict[
         ("torch", {"intra_op_threads": "²"}, ["whole number", "not '²'"]),
         ("torch", {"intra_op_threads": "9" * 5000}, ["whole number"]),
         ("tensorflow", {"inter_op_threads": 4097}, ["from 1 to 4096, not 4097"]),
-        ("keras", {"backend": "theano"}, ["backend 'theano' is unknown: choose from tensorflow, torch, jax"]),
+        ("keras", {"backend": "mxnet"}, ["backend 'mxnet' is unknown: choose from tensorflow, torch, jax"]),
         ("keras", {"backend": ["jax"]}, ["backend ['jax'] is unknown"]),
+        ("simulated", {"forward_seconds": "soon"}, ["forward_seconds takes a number from 0 to 3600, not 'soon'"]),
+        ("simulated", {"forward_seconds": -0.1}, ["from 0 to 3600, not -0.1"]),
+        ("simulated", {"forward_seconds": "nan"}, ["from 0 to 3600, not 'nan'"]),
+        ("simulated", {"backward_ratio": float("inf")}, ["backward_ratio takes a number", "not inf"]),
+        ("simulated", {"backward_ratio": True}, ["not True"]),
+        ("simulated", {"backward_ratio": 10**400}, ["backward_ratio takes a number from 0 to 3600"]),
         ("abacus", {"beads": 10}, ["[backend.abacus] is unknown: choose from torch, tensorflow, keras"]),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from tests.mpi.digits import write_digits
 from tests.support.mpi import REPOSITORY, SETTINGS, RankRun, run_session
 
-VERBS = ("train", "predict", "compare", "networks", "backends")
+VERBS = ("train", "plan", "predict", "compare", "networks", "backends")
 HPCNN = (sys.executable, "-m", "hpcnn")
 
 
@@ -218,10 +218,15 @@ def test_the_version_and_the_backends_are_told() -> None:
     run = hpcnn("backends")
     assert run.returncode == 0
     states = [line.split(maxsplit=2) for line in run.stdout.splitlines() if not line.startswith(" ")]
-    assert [state[:2] for state in states] == [[name, "ready"] for name in ("torch", "tensorflow", "keras")]
+    ready = [[name, "ready"] for name in ("torch", "tensorflow", "keras")]
+    elsewhere = [[name, "missing"] for name in ("keras-theano", "lasagne", "caffe")]
+    assert [state[:2] for state in states] == [*ready, *elsewhere, ["simulated", "ready"]]
     assert re.fullmatch(r"\(torch \d+\.\d+\S*\)", states[0][2])
     assert all(f"{name} " in states[2][2] for name in ("keras", "tensorflow", "torch", "jax"))
     assert "    [backend.torch]\n    channels_last = true " in run.stdout
+    assert re.search(
+        r"\n    \[reducer.horovod\] +(ready \(horovod .* for torch |missing: HPCNN_HOROVOD=yes bash )", run.stdout
+    )
     networks = hpcnn("networks")
     assert networks.returncode == 0
     assert "cnn2d_3layer_fullconnected_3layer" in networks.stdout
@@ -241,3 +246,13 @@ def test_letters_that_the_locale_does_not_know_are_refused_before_anything_is_do
     message = refused(hpcnn(*arguments, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"), 2)
     assert "is not UTF-8" in message
     assert hpcnn(*arguments, LANG="C").returncode == 0
+
+
+def test_the_environments_backend_is_the_default_and_a_flag_overrides_it(digits: Path, tmp_path: Path) -> None:
+    rows = ["train", "--train", digits, "--max-steps", 1, "--validation-fraction", 0, "--out", tmp_path]
+    words = refused(hpcnn(*rows, HPCNN_BACKEND="abacus"), status=2)
+    assert words.startswith("--backend 'abacus' is unknown: choose from torch, tensorflow, keras, lasagne, caffe")
+    words = refused(hpcnn(*rows, HPCNN_BACKEND="keras-abacus"), status=2)
+    assert words.endswith("backend 'abacus' is unknown: choose from tensorflow, torch, jax, theano")
+    run = hpcnn(*rows, "--backend", "torch", HPCNN_BACKEND="abacus")
+    assert run.returncode == 0, run.stderr

@@ -13,17 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcnn.config import RunConfig
+from hpcnn.config import OPTION_FIELDS, RunConfig
 from hpcnn.config_sources import add_flags, config_from
 from hpcnn.errors import ConfigError
 
 # Scripts are written with these: one that goes away, or changes its name, breaks them.
 FROZEN = """
---network --backend --backend-option --strategy --grid --reducer --micro-batches --logical-shards --train --test
+--network --backend --backend-option --strategy --grid --reducer
+--reducer-option --micro-batches --schedule --chunks --balance --stages
+--logical-shards --train --test
 --label-column --header
 --input-shape --classes --normalise --validation-fraction --epochs --max-steps --global-batch --base-batch --optimizer
 --learning-rate --momentum --nesterov --beta1 --beta2 --decay --warmup-epochs --weight-decay --weight-decay-kind --seed
 --device --threads --allocator --out --run-id --resume --checkpoint-every --trace --progress --inject
+--slow
 """
 FLAGS = FROZEN.split()
 
@@ -133,6 +136,10 @@ def test_flags_become_values_of_the_right_type(arguments: list[str], expected: d
         (["--run-id", ".."], ["--run-id '..'", "a name without /"]),
         (["--run-id", ""], ["--run-id ''", "a name without /"]),
         (["--inject", "typo"], ["--inject 'typo'", "sum-without-mean, mean-twice"]),
+        *(
+            ([f"--slow={text}"], [f"--slow '{text}'", "RANK:FACTOR"])
+            for text in ("1", "a:2", "1:0.5", "1:inf", "-1:2", "1:x")
+        ),
         (["--momentum", "0.9"], ["--momentum", "--optimizer sgd", "adam"]),
         (["--nesterov"], ["--nesterov", "--optimizer sgd", "adam"]),
         (["--optimizer", "sgd", "--nesterov"], ["--nesterov", "--momentum 0.9"]),
@@ -212,6 +219,9 @@ CONFIGS = st.builds(
     backend_option=st.fixed_dictionaries(
         {}, optional={"compile": st.booleans(), "intra_op_threads": st.integers(1, 4096)}
     ),
+    reducer_option=st.fixed_dictionaries(
+        {}, optional={"wire": st.sampled_from(["float32", "bfloat16"]), "segments": st.integers(1, 9)}
+    ),
     grid=st.none() | TEXTS,
     micro_batches=COUNTS,
     logical_shards=st.none() | COUNTS,
@@ -235,10 +245,14 @@ def test_settings_written_as_toml_read_back_equal(config: RunConfig) -> None:
     lines = [
         f"{key} = {json.dumps(value, ensure_ascii=False)}"
         for key, value in config.to_dict().items()
-        if value is not None and key != "backend_option"
+        if value is not None and key not in OPTION_FIELDS
     ]
-    switches = [f"{key} = {json.dumps(value)}" for key, value in config.backend_option.items()]
-    text = "\n".join(["[run]", *lines, f"[backend.{config.backend}]", *switches])
+    for kind, name, switches in (
+        ("backend", config.backend, config.backend_option),
+        ("reducer", config.reducer, config.reducer_option),
+    ):
+        lines += [f"[{kind}.{name}]", *(f"{key} = {json.dumps(value)}" for key, value in switches.items())]
+    text = "\n".join(["[run]", *lines])
     with TemporaryDirectory() as folder:
         assert config_from({}, toml(Path(folder), text)) == config
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 
 import pytest
 
 from hpcnn import errors
-from hpcnn.errors import HpcnnError
+from hpcnn.errors import HpcnnError, NotInstalledError
 
 CLASSES = [value for _, value in inspect.getmembers(errors, inspect.isclass) if value.__module__ == errors.__name__]
 
@@ -30,3 +31,13 @@ def test_an_error_is_of_one_rank_unless_all_agreed_on_it() -> None:
     assert not error.agreed
     error.agreed = True
     assert not HpcnnError("y").agreed
+
+
+@pytest.mark.parametrize("error", CLASSES)
+def test_an_error_reaches_other_ranks_as_it_is(error: type[HpcnnError]) -> None:
+    sent = error("what, where, which and what to do")
+    sent.agreed = True
+    found = pickle.loads(pickle.dumps(sent))  # what mpi4py does with what is no array
+    assert (type(found), str(found), vars(found)) == (error, str(sent), vars(sent))
+    found = pickle.loads(pickle.dumps(NotInstalledError("x", "caffe")))
+    assert found.word == "caffe"

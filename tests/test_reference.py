@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +83,17 @@ def test_the_readmes_matrices_are_those_of_the_agreement() -> None:
         assert f"```\n{matrix}\n```" in README
 
 
-def test_the_readmes_backend_tables_are_those_of_the_benchmark() -> None:
-    text = README[README.index("### The backends side by side") : README.index("## Limits")]
-    rows = [line for line in text.splitlines() if line.startswith("|") and not line.startswith("| measured")]
-    assert len(rows) > 25
-    assert set(rows) <= set(lines(REPOSITORY / "results" / "benchmarks" / "backend_speed.md"))
+@pytest.mark.parametrize(
+    ("title", "names", "least"),
+    [
+        ("### The backends side by side", ["backend_speed"], 25),
+        ("### Two stages beside PyTorch's pipelining", ["pipeline_speed"], 5),
+        ("### Sums alone, and what rounding costs", ["reducer_speed", "wire_accuracy"], 18),
+    ],
+)
+def test_the_readmes_tables_are_those_of_the_benchmarks(title: str, names: list[str], least: int) -> None:
+    text = re.split(r"^##+ ", README[README.index(title) + len(title) :], maxsplit=1, flags=re.MULTILINE)[0]
+    rows = [line for line in text.splitlines() if re.match(r"\|.* \d", line)]
+    assert len(rows) > least
+    measured = [line for name in names for line in lines(REPOSITORY / "results" / "benchmarks" / f"{name}.md")]
+    assert set(rows) <= set(measured)

@@ -112,10 +112,11 @@ class Native(Layer):
         return self.parameters
 
     def fans(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """Fan in and fan out of a tensor: torch has the outputs on the first axis, the others on the last."""
+        """Fan in and fan out of a tensor: torch, Caffe and Lasagne's kernels have outputs first, others last."""
         if len(shape) < 2:
             return prod(shape), prod(shape)
-        ordered = shape if self.backend == "torch" else (shape[-1], shape[-2], *shape[:-2])
+        first = self.backend in ("torch", "caffe") or (self.backend == "lasagne" and len(shape) > 2)
+        ordered = shape if first else (shape[-1], shape[-2], *shape[:-2])
         window = prod(ordered[2:])
         return ordered[1] * window, ordered[0] * window
 

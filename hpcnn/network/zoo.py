@@ -112,3 +112,29 @@ def cnn2d_2layer_fullconnected_2layer(input_shape: Shape, num_classes: int) -> A
         Softmax(),
     )
     return Architecture("cnn2d_2layer_fullconnected_2layer", input_shape, layers)
+
+
+@register_network(
+    "cnn2d_2layer_fullconnected_3layer",
+    history={"optimizer": "adam", "learning_rate": 1e-4, "global_batch": 128},
+)
+def cnn2d_2layer_fullconnected_3layer(input_shape: Shape, num_classes: int) -> Architecture:
+    """Two 5x5 convolutions (64, 128), each pooled, and three wide dense layers (4096, 4096, classes), dropout 0.5."""
+
+    def convolution(filters: int) -> Layers:
+        kernels = Conv2D(filters=filters, kernel=5, padding="same", kernel_initialiser="he_uniform")
+        return kernels, ReLU(), MaxPool2D(size=2)
+
+    def dense(units: int) -> Layers:
+        return Dense(units=units, kernel_initialiser="he_uniform"), ReLU(), Dropout(rate=0.5)
+
+    layers = (
+        *convolution(64),
+        *convolution(128),
+        Flatten(),
+        *dense(4096),
+        *dense(4096),
+        Dense(units=num_classes, kernel_initialiser="he_uniform"),
+        Softmax(),
+    )
+    return Architecture("cnn2d_2layer_fullconnected_3layer", input_shape, layers)

@@ -1,163 +1,304 @@
-"""Carries out a rank's program: one training step, through MPI, timed phase by phase.
+"""Carries out a rank's program: one training step, through MPI, timed operation by operation.
 
-Gradients are added: over micro-batches by the wrapper, over ranks by Allreduce. The division by the global batch is in
-the loss head alone. A rank (or micro-batch) without rows contributes zeros and computes nothing.
+Gradients are added: over micro-batches by the wrapper, over ranks by a reducer. The division by the global batch is in
+the loss head alone. A rank (or micro-batch) without rows contributes zeros, exchanges no message and computes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hpcnn.data.dataset import aligned_empty
-from hpcnn.errors import ConfigError
-from hpcnn.network.architecture import Segment
-from hpcnn.parallel.optimizers import Optimizer, gradient_norm
-from hpcnn.parallel.program import Kind, Operation, Program
+from hpcnn.parallel.inject import slowed
+from hpcnn.parallel.optimizers import gradient_norm
+from hpcnn.parallel.parts import Divisor, Links, LocalBatch, Part, StepResult, global_rows
+from hpcnn.parallel.pipeline import CLOSING
+from hpcnn.parallel.program import COMPUTING, RECEIVING, Kind, Operation, Program
 from hpcnn.records.phases import PhaseClock
-from hpcnn.wrappers.contract import Array, SegmentModel
+from hpcnn.wrappers.contract import Array, LossResult
+from hpcnn.wrappers.fused import FusedStep, Piece
 
-STATISTICS = 2
-"""Numbers that travel behind the gradient in one message: sum of row losses, rows classified rightly."""
-
-
-class FlatVectors:
-    """Weights and gradient of a segment, aligned; `message` is the gradient and the step's statistics behind it."""
-
-    def __init__(self, segment: Segment) -> None:
-        self.weights: Array = aligned_empty((segment.size,))
-        self.message: Array = aligned_empty((segment.size + STATISTICS,))
-        self.gradient: Array = self.message[: segment.size]
-        self.statistics: Array = self.message[segment.size :]
-
-
-@dataclass(frozen=True)
-class LocalBatch:
-    """A rank's rows of one global batch of `global_rows` rows."""
-
-    x: Array
-    labels: NDArray[np.int64]
-    masks: Sequence[Array]
-    global_rows: int
-
-    def piece(self, micro_batch: int, micro_batches: int) -> LocalBatch:
-        """Micro-batch `micro_batch` of `micro_batches`: consecutive rows, equal up to one, maybe none."""
-        rows = len(self.labels)
-        place = slice(rows * micro_batch // micro_batches, rows * (micro_batch + 1) // micro_batches)
-        return LocalBatch(self.x[place], self.labels[place], [mask[place] for mask in self.masks], self.global_rows)
-
-
-Divisor = Callable[[LocalBatch], float]
-
-
-def global_rows(batch: LocalBatch) -> float:
-    """What the loss head divides by: rows of the whole global batch, whatever this rank holds of it."""
-    return float(batch.global_rows)
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """Means over the global batch, equal on all ranks. `gradient_norm` is measured where it was asked for, else nan."""
-
-    loss: float
-    accuracy: float
-    gradient_norm: float
+Call = Callable[[Operation, LocalBatch], None]
+_SPLIT = (Kind.BACKWARD_INPUT, Kind.LOSS_INPUT, Kind.BACKWARD_WEIGHTS)
 
 
 class Executor:
-    """One rank's program over its one segment. `divisor` is `global_rows`, but for injected faults.
+    """One rank's program over its segments, `parts` by their numbers.
 
-    Raises ConfigError where the program has an operation that no method here carries out.
+    `divisor`: `global_rows`, and `slow` 1, but for faults. `fused` carries out a program's N0, in so many
+    `micro_batches`; other programs say themselves how many they have.
+
+    Raises BackendError where a segment cannot split its backward and the program wants it to.
     """
 
     def __init__(
         self,
         program: Program,
-        model: SegmentModel,
-        vectors: FlatVectors,
-        optimizer: Optimizer,
+        parts: Mapping[int, Part],
         clock: PhaseClock,
-        comm: Any,
+        links: Links,
         *,
         divisor: Divisor = global_rows,
         measure_norm: bool = True,
+        slow: float = 1.0,
+        fused: FusedStep | None = None,
+        micro_batches: int = 1,
     ) -> None:
-        self._program = program
-        self._model = model
-        self._vectors = vectors
-        self._optimizer = optimizer
+        self._parts = parts
         self._clock = clock
-        self._comm = comm
+        self._links = links
         self._divisor = divisor
         self._measure_norm = measure_norm
-        self._micro_batches = 1 + max(op.micro_batch or 0 for op in program)
+        self._fused_gradient = slowed(fused.gradient, slow) if fused else None
+        self._micro_batches = micro_batches if fused else 1 + max(op.micro_batch or 0 for op in program)
+        self._receives = [op for op in program if op.kind in RECEIVING]
+        self._masks = dict(_mask_places(parts))
         self._loss_sum = 0.0
         self._correct = 0
-        self._norm = float("nan")
-        self._handlers = {
-            Kind.FORWARD: self._forward, Kind.LOSS: self._loss, Kind.REDUCE: self._reduce, Kind.UPDATE: self._update,
+        self._squares = 0.0
+        self._rate = 0.0
+        self._divide_by = 1.0
+        self._shared: tuple[float, float, float] | None = None
+        self._pieces: dict[int, LocalBatch] = {}
+        self._arrived: dict[Operation, Array] = {}
+        self._made: dict[Operation, Array] = {}
+        self._posted: dict[int, float] = {}
+        self.current: Operation | None = None
+        """What is being carried out, for last words; None between steps."""
+        handlers: dict[Kind, Call] = {
+            Kind.FORWARD: self._forward, Kind.LOSS: self._loss, Kind.BACKWARD: self._backward,
+            Kind.BACKWARD_INPUT: self._backward_input, Kind.LOSS_INPUT: self._loss_input,
+            Kind.BACKWARD_WEIGHTS: self._backward_weights, Kind.ACCEPT: self._receive, Kind.GET: self._receive,
+            Kind.SEND: self._send, Kind.TRANSMIT: self._send, Kind.REDUCE: self._reduce, Kind.POST: self._post,
+            Kind.COMPLETE: self._complete, Kind.SHARE: self._share, Kind.UPDATE: self._update,
+            Kind.NATIVE: self._native,
         }  # fmt: skip
-        _refuse_what_none_carries_out(program, self._handlers)
+        for segment in {op.segment for op in program if op.kind in _SPLIT}:
+            parts[segment].model.check_split()
+        self._calls = [
+            (slowed(call, slow) if operation.kind in COMPUTING and not fused else call, operation, piece)
+            for call, operation, piece in self._bound(program, handlers)
+        ]
 
     def step(self, batch: LocalBatch, rate: float) -> StepResult:
         """One update from `batch` at learning rate `rate`."""
-        self._loss_sum, self._correct, self._norm = 0.0, 0, float("nan")
-        self._vectors.message.fill(0.0)
-        for operation in self._program:
-            self._handlers[operation.kind](operation, batch, rate)
+        self._begin(batch, rate)
+        for call, operation, micro_batch in self._calls:
+            self.current = operation
+            if micro_batch is None:
+                call(operation, batch)
+            elif len((piece := self._pieces[micro_batch]).labels):
+                call(operation, piece)
         self._clock.switch("other")
-        statistics = self._vectors.statistics
-        return StepResult(
-            float(statistics[0]) / batch.global_rows, float(statistics[1]) / batch.global_rows, self._norm
-        )
+        self.current = None
+        if self._links.messages is not None:
+            self._links.messages.finish()
+        loss, correct, squares = self._shared or self._own_numbers()
+        return StepResult(loss / batch.global_rows, correct / batch.global_rows, math.sqrt(squares))
 
-    def _forward(self, operation: Operation, batch: LocalBatch, rate: float) -> None:
-        piece = self._piece(operation, batch)
-        if len(piece.labels):
-            self._clock.switch("forward")
-            self._model.forward(self._slot(operation), piece.x, piece.masks)
+    @property
+    def doing(self) -> str:
+        """For people: what is being carried out, or was when it failed; "" between steps."""
+        operation = self.current
+        if operation is None:
+            return ""
+        place = "" if operation.micro_batch is None else f", micro-batch {operation.micro_batch}"
+        stage = "" if self._links.stages is None else f"stage {self._links.stages.rank}, "
+        return f"{stage}{operation} ({operation.kind.words} of segment {operation.segment}{place})"
 
-    def _loss(self, operation: Operation, batch: LocalBatch, rate: float) -> None:
-        piece = self._piece(operation, batch)
-        if len(piece.labels):
-            self._clock.switch("backward")
-            result = self._model.loss_backward(self._slot(operation), piece.labels, self._divisor(batch))
-            self._loss_sum += result.loss_sum
-            self._correct += result.correct
-        self._vectors.statistics[:] = (self._loss_sum, self._correct)
+    def _begin(self, batch: LocalBatch, rate: float) -> None:
+        self._loss_sum, self._correct, self._rate, self._shared = 0.0, 0, rate, None
+        self._squares = 0.0 if self._measure_norm else math.nan
+        self._divide_by = self._divisor(batch)
+        for part in self._parts.values():
+            part.vectors.message.fill(0.0)
+        self._pieces = {place: batch.piece(place, self._micro_batches) for place in range(self._micro_batches)}
+        if self._links.messages is not None:
+            self._links.messages.expect(self._expected())
+        if self._links.reducer is not None:
+            self._links.reducer.begin(len(batch.labels), batch.global_rows)
 
-    def _reduce(self, operation: Operation, batch: LocalBatch, rate: float) -> None:
+    def _expected(self) -> Iterator[tuple[Operation, tuple[int, ...]]]:
+        for receive in self._receives:
+            rows = len(self._pieces[_slot(receive)].labels)
+            segment = self._parts[receive.segment].segment
+            if rows:
+                yield receive, (rows, *(segment.input_shape if receive.kind is Kind.ACCEPT else segment.output_shape))
+
+    def _bound(self, program: Program, handlers: Mapping[Kind, Call]) -> Iterator[tuple[Call, Operation, int | None]]:
+        """Operations with the methods that carry them out: a forward right before its loss with it, where that pays."""
+        operations = iter(zip(program, (*program[1:], None), strict=True))
+        for operation, following in operations:
+            loss = _as(operation, Kind.LOSS)
+            fuses = operation.kind is Kind.FORWARD and self._parts[operation.segment].model.capabilities.fuses_loss
+            if fuses and following == loss:
+                yield self._forward_and_loss, loss, loss.micro_batch
+                next(operations)
+            else:
+                yield handlers[operation.kind], operation, operation.micro_batch
+
+    def _forward(self, operation: Operation, piece: LocalBatch) -> None:
+        part = self._parts[operation.segment]
+        self._clock.operation(_text(operation), "forward")
+        output = part.model.forward(_slot(operation), self._input(operation, piece), self._masks_of(operation, piece))
+        if not part.segment.is_last:
+            self._hand_on(_as(operation, Kind.SEND), output)
+
+    def _loss(self, operation: Operation, piece: LocalBatch) -> None:
+        self._clock.operation(_text(operation), "backward")
+        model = self._parts[operation.segment].model
+        self._lost(operation, model.loss_backward(_slot(operation), piece.labels, self._divide_by))
+
+    def _forward_and_loss(self, operation: Operation, piece: LocalBatch) -> None:
+        self._clock.operation(_text(operation), "gradient")
+        model, x = self._parts[operation.segment].model, self._input(operation, piece)
+        masks = self._masks_of(operation, piece)
+        self._lost(operation, model.forward_loss_backward(x, masks, piece.labels, self._divide_by))
+
+    def _loss_input(self, operation: Operation, piece: LocalBatch) -> None:
+        self._clock.operation(_text(operation), "backward")
+        model = self._parts[operation.segment].model
+        self._lost(operation, model.loss_backward_input(_slot(operation), piece.labels, self._divide_by))
+
+    def _lost(self, operation: Operation, result: LossResult) -> None:
+        self._loss_sum += result.loss_sum
+        self._correct += result.correct
+        self._parts[operation.segment].vectors.statistics[:] = (self._loss_sum, self._correct)
+        self._gone_back(operation, result.input_gradient)
+
+    def _backward(self, operation: Operation, piece: LocalBatch) -> None:
+        self._clock.operation(_text(operation), "backward")
+        model = self._parts[operation.segment].model
+        self._gone_back(operation, model.backward(_slot(operation), self._output_gradient(operation)))
+
+    def _backward_input(self, operation: Operation, piece: LocalBatch) -> None:
+        self._clock.operation(_text(operation), "backward")
+        model = self._parts[operation.segment].model
+        self._gone_back(operation, model.backward_input(_slot(operation), self._output_gradient(operation)))
+
+    def _backward_weights(self, operation: Operation, piece: LocalBatch) -> None:
+        self._clock.operation(_text(operation), "backward")
+        self._parts[operation.segment].model.backward_weights(_slot(operation))
+        self._closed(operation)
+
+    def _gone_back(self, operation: Operation, input_gradient: Array | None) -> None:
+        if not self._parts[operation.segment].segment.is_first and input_gradient is not None:
+            self._hand_on(_as(operation, Kind.TRANSMIT), input_gradient)
+        if operation.kind in CLOSING:
+            self._closed(operation)
+
+    def _hand_on(self, message: Operation, array: Array) -> None:
+        """Kept until its operation, or at the segment that it is for, where this rank holds that one too."""
+        there = _other_end(message)
+        if there.segment in self._parts:
+            self._arrived[there] = array
+        else:
+            self._made[message] = array
+
+    def _closed(self, operation: Operation) -> None:
+        """The slot is closed: what was received for it may be overwritten."""
+        if self._links.messages is not None:
+            for kind in RECEIVING:
+                self._links.messages.release(_as(operation, kind))
+
+    def _input(self, operation: Operation, piece: LocalBatch) -> Array:
+        if self._parts[operation.segment].segment.is_first:
+            return piece.x
+        return self._arrived.pop(_as(operation, Kind.ACCEPT))
+
+    def _output_gradient(self, operation: Operation) -> Array:
+        return self._arrived.pop(_as(operation, Kind.GET))
+
+    def _masks_of(self, operation: Operation, piece: LocalBatch) -> list[Array]:
+        return list(piece.masks[self._masks[operation.segment]])
+
+    def _receive(self, operation: Operation, piece: LocalBatch) -> None:
+        assert self._links.messages is not None
+        self._clock.operation(_text(operation), "wait")
+        self._arrived[operation] = self._links.messages.receive(operation)
+
+    def _send(self, operation: Operation, piece: LocalBatch) -> None:
+        assert self._links.messages is not None
+        self._clock.operation(_text(operation), "communicate")
+        self._links.messages.send(operation, self._made.pop(operation))
+
+    def _reduce(self, operation: Operation, batch: LocalBatch) -> None:
+        assert self._links.reducer is not None
+        message = self._parts[operation.segment].vectors.message
+        with self._clock.collective(message.nbytes, self._links.group, operation=_text(operation)):
+            self._links.reducer.reduce(operation.segment, message)
+
+    def _post(self, operation: Operation, batch: LocalBatch) -> None:
+        assert self._links.reducer is not None
+        self._posted[operation.segment] = self._clock.operation(_text(operation), "communicate")
+        self._links.reducer.post(operation.segment, self._parts[operation.segment].vectors.message)
+
+    def _complete(self, operation: Operation, batch: LocalBatch) -> None:
+        assert self._links.reducer is not None
+        posted = self._posted.pop(operation.segment)
+        size = self._parts[operation.segment].vectors.message.nbytes
+        with self._clock.collective(size, self._links.group, posted, _text(operation)) as block:
+            block.ended = self._links.reducer.complete(operation.segment)
+
+    def _native(self, operation: Operation, batch: LocalBatch) -> None:
         from mpi4py import MPI
 
-        message = self._vectors.message
-        with self._clock.collective(message.nbytes):
-            self._comm.Allreduce(MPI.IN_PLACE, message, op=MPI.SUM)
+        assert self._fused_gradient is not None
+        self._clock.operation(_text(operation), "gradient")
+        pieces = [Piece(piece.x, piece.masks, piece.labels) for piece in self._pieces.values()]
+        statistics = self._parts[operation.segment].vectors.statistics
+        statistics[:] = self._fused_gradient(pieces, self._divide_by)
+        with self._clock.collective(statistics.nbytes, self._links.group, operation=_text(operation)):
+            self._links.replicas.Allreduce(MPI.IN_PLACE, statistics, op=MPI.SUM)
 
-    def _update(self, operation: Operation, batch: LocalBatch, rate: float) -> None:
-        self._clock.switch("update")
+    def _share(self, operation: Operation, batch: LocalBatch) -> None:
+        from mpi4py import MPI
+
+        numbers = np.array(self._own_numbers(), np.float64)
+        with self._clock.collective(numbers.nbytes, self._links.line, operation=_text(operation)):
+            self._links.stages.Allreduce(MPI.IN_PLACE, numbers, op=MPI.SUM)
+        loss, correct, squares = numbers.tolist()
+        self._shared = loss, correct, squares
+
+    def _own_numbers(self) -> tuple[float, float, float]:
+        """Sum of row losses and rows classified rightly (0 without the last segment), and the gradients' squares."""
+        statistics = [part.vectors.statistics for part in self._parts.values()]
+        return sum(float(one[0]) for one in statistics), sum(float(one[1]) for one in statistics), self._squares
+
+    def _update(self, operation: Operation, batch: LocalBatch) -> None:
+        self._clock.operation(_text(operation), "update")
+        part = self._parts[operation.segment]
         if self._measure_norm:
-            self._norm = gradient_norm(self._vectors.gradient)
-        self._optimizer.update(self._vectors.weights, self._vectors.gradient, rate)
-
-    def _piece(self, operation: Operation, batch: LocalBatch) -> LocalBatch:
-        return batch.piece(self._slot(operation), self._micro_batches)
-
-    @staticmethod
-    def _slot(operation: Operation) -> int:
-        if operation.micro_batch is None:
-            raise ValueError(f"{operation} has no micro-batch")
-        return operation.micro_batch
+            self._squares += gradient_norm(part.vectors.gradient) ** 2
+        part.optimizer.update(part.vectors.weights, part.vectors.gradient, self._rate)
 
 
-def _refuse_what_none_carries_out(program: Program, kinds: Iterable[Kind]) -> None:
-    known = {kind: kind.name.lower() for kind in kinds}
-    for operation in program:
-        if operation.kind not in known:
-            raise ConfigError(
-                f"the program's {operation} is a {operation.kind.name.lower()}, but a rank carries out "
-                f"{', '.join(known.values())}: use another --strategy"
-            )
+_text = functools.cache(Operation.__str__)
+
+
+_other_end = functools.cache(Operation.other_end.fget)  # type: ignore[attr-defined]
+
+
+@functools.cache
+def _as(operation: Operation, kind: Kind) -> Operation:
+    """Another operation on the same segment and micro-batch."""
+    return replace(operation, kind=kind)
+
+
+def _slot(operation: Operation) -> int:
+    if operation.micro_batch is None:
+        raise ValueError(f"{operation} has no micro-batch")
+    return operation.micro_batch
+
+
+def _mask_places(parts: Mapping[int, Part]) -> Iterator[tuple[int, slice]]:
+    """Where each segment's masks are among those of the rank."""
+    start = 0
+    for number, part in sorted(parts.items()):
+        count = len(part.segment.dropouts)
+        yield number, slice(start, start + count)
+        start += count

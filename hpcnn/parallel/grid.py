@@ -32,13 +32,8 @@ class Grid:
         return f"dp={self.dp},pp={self.pp},tp={self.tp}"
 
 
-def parse_grid(text: str | None, size: int) -> Grid:
-    """The grid of `--grid` for `size` ranks; None lays all ranks out as replicas.
-
-    Raises ConfigError where the text is no grid, LaunchError where it is not of `size` ranks.
-    """
-    if text is None:
-        return Grid(dp=size)
+def read_grid(text: str) -> Grid:
+    """The grid that `--grid` says. Raises ConfigError where the text is none."""
     parts: dict[str, int] = {}
     for item in text.split(","):
         name, _, number = item.strip().partition("=")
@@ -47,7 +42,17 @@ def parse_grid(text: str | None, size: int) -> Grid:
         if name in parts:
             raise ConfigError(f"--grid {text!r}: {name} is given twice, leave one out")
         parts[name] = int(number)
-    grid = Grid(**{"dp": 1, **parts})
+    return Grid(**{"dp": 1, **parts})
+
+
+def parse_grid(text: str | None, size: int) -> Grid:
+    """The grid of `--grid` for `size` ranks; None lays all ranks out as replicas.
+
+    Raises ConfigError where the text is no grid, LaunchError where it is not of `size` ranks.
+    """
+    if text is None:
+        return Grid(dp=size)
+    grid = read_grid(text)
     if grid.size != size:
         raise LaunchError(f"--grid {grid} needs {grid.size} ranks, not {size}: use mpirun -np {grid.size}")
     return grid

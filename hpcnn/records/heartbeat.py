@@ -10,6 +10,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ class Heartbeat:
             "rank": rank, "host": socket.gethostname(), "pid": os.getpid(), "interval": interval,
             "state": "running", "operation": "start", "epoch": 0, "step": 0, "since": time.time(), "words": "",
         }  # fmt: skip
+        self.detail: Callable[[], str] = str
+        """Asked with each beat what exactly the operation is doing; "" where it has no parts."""
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
@@ -54,9 +57,10 @@ class Heartbeat:
             self._write()
 
     def _write(self) -> None:
+        operation = ", ".join(filter(None, (self._fields["operation"], self.detail())))
         with self._lock:
             try:
-                write_json(self.path, {**self._fields, "time": time.time()})
+                write_json(self.path, {**self._fields, "operation": operation, "time": time.time()})
             except ResultsError:
                 # A beat that cannot be written must not end the training; the reader sees it go stale.
                 return

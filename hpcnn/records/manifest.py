@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGES = (
-    "numpy", "torch", "tensorflow", "tensorflow-cpu", "keras", "jax", "theano", "lasagne", "mpi4py", "h5py", "pandas",
+    "numpy", "torch", "tensorflow", "tensorflow-cpu", "keras", "jax", "theano", "lasagne", "horovod", "mpi4py", "h5py",
+    "pandas",
 )  # fmt: skip
 
 

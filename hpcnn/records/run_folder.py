@@ -8,13 +8,15 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hpcnn.errors import ResultsError
+from hpcnn.records.arrivals import Lateness
 from hpcnn.records.files import write_csv, write_json, write_text
 from hpcnn.records.phases import Tally
+from hpcnn.records.trace import trace_text
 
 LOSS_COLUMNS = (
     "run", "epoch", "step", "samples", "learning_rate", "train_loss", "train_accuracy", "gradient_norm",
@@ -51,6 +53,7 @@ class RankTimes:
     host: str
     wall_seconds: float
     rows: Sequence[tuple[int, str, Tally]]
+    lateness: Lateness = field(default_factory=Lateness)
 
 
 def run_name(network: str, backend: str, strategy: str, ranks: int, short_hash: str) -> str:
@@ -125,8 +128,13 @@ class RunFolder:
     def write_predictions(self, labels: Sequence[Any]) -> None:
         write_csv(self.path / "predictions.csv", PREDICTION_COLUMNS, enumerate(labels, start=1))
 
+    def write_generated(self, files: Mapping[str, str]) -> None:
+        """Texts by name that a backend made for itself."""
+        for name, text in files.items():
+            write_text(self.path / name, text)
+
     def write_log(self, lines: Sequence[str]) -> None:
         write_text(self.path / "results.log", "\n".join(lines) + "\n")
 
     def write_trace(self, document: Mapping[str, Any]) -> None:
-        write_json(self.path / "trace.json", document)
+        write_text(self.path / "trace.json", trace_text(document))

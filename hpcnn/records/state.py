@@ -43,20 +43,24 @@ def read_state(folder: Path, now: float | None = None) -> RunState:
     if state != "running":
         return RunState(state, str(manifest.get("words", "")))
     beats = [_read_beat(path) for path in sorted((folder / "ranks").glob("r*.json"))]
-    for wanted in ("failed", "stopped"):
-        ended = [beat for beat in beats if beat.get("state") == wanted]
-        if ended:
-            first = min(ended, key=lambda beat: float(beat["time"]))
-            return RunState(wanted, _seen(first), int(first["rank"]))
-    if not beats:
-        return RunState("died", "no rank left a heartbeat")
     clock = time.time() if now is None else now
     # A rank that has completed beats no more while others still write: it is not dead.
     waited_for = [beat for beat in beats if beat["state"] == "running"] or beats
     stale = [beat for beat in waited_for if clock - float(beat["time"]) > STALE_BEATS * float(beat["interval"])]
-    if stale:
-        first = min(stale, key=lambda beat: float(beat["time"]))
-        return RunState("died", "last seen: " + _seen(first), int(first["rank"]))
+    silent = min(stale, key=lambda beat: float(beat["time"]), default=None)
+    for wanted in ("failed", "stopped"):
+        ended = [beat for beat in beats if beat.get("state") == wanted]
+        if ended:
+            first = min(ended, key=lambda beat: float(beat["time"]))
+            words = _seen(first)
+            if wanted == "stopped" and silent and silent["state"] == "running":
+                # A launcher stops the others when one is killed.
+                words += f" (without last words, last seen: {_seen(silent)})"
+            return RunState(wanted, words, int(first["rank"]))
+    if not beats:
+        return RunState("died", "no rank left a heartbeat")
+    if silent:
+        return RunState("died", "last seen: " + _seen(silent), int(silent["rank"]))
     return RunState("running")
 
 

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from hpcnn.records.phases import PHASES
+from hpcnn.records.phases import columns_for
 from hpcnn.studies.agreement import agreement_lines, agreement_pairs, pairs_to_dicts
 from hpcnn.studies.reading import Epoch, Run, epochs_of
 from hpcnn.studies.verdict import Verdict
@@ -101,10 +101,10 @@ def _cell(epoch: Epoch | None, figure: str) -> str:
 
 def _time_table(run: Run) -> list[str]:
     """Seconds per phase, a row a rank."""
-    widths = {phase: max(len(phase), 7) for phase in PHASES}
-    lines = [f"seconds, {run.name}", "rank " + " ".join(f"{phase:>{widths[phase]}}" for phase in PHASES)]
+    widths = {phase: max(len(phase), 7) for phase in columns_for({phase for _, phase in run.seconds})}
+    lines = [f"seconds, {run.name}", "rank " + " ".join(f"{phase:>{width}}" for phase, width in widths.items())]
     for rank in sorted(run.hosts):
-        cells = (f"{_seconds(run.seconds.get((rank, phase), 0.0)):>{widths[phase]}}" for phase in PHASES)
+        cells = (f"{_seconds(run.seconds.get((rank, phase), 0.0)):>{width}}" for phase, width in widths.items())
         lines.append(f"{rank:>4} " + " ".join(cells))
     return [*lines, *_wrapped(", ".join(_hosts(run)), "on ")]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,16 @@ from hpcnn.data.dataset import Dataset
 from hpcnn.data.normalise import Normalisation
 from hpcnn.data.shards import logical_shard_bounds
 from hpcnn.records.phases import PhaseClock
-from hpcnn.wrappers.contract import Array, SegmentModel
+from hpcnn.wrappers.contract import Array
 
 ROWS_AT_ONCE = 256
+
+
+class Network(Protocol):
+    """What computes logits of rows: a segment that is a whole network, or the stages of a pipeline together."""
+
+    def infer(self, x: Array) -> Array | None:
+        """Logits; None on a rank that holds layers, but not the last one."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,7 @@ def gathered(found: Evaluation, comm: Any) -> Evaluation:
 
 
 def evaluate(
-    model: SegmentModel,
+    network: Network,
     dataset: Dataset,
     normalisation: Normalisation,
     rows_of_shards: Mapping[int, NDArray[np.int64]],
@@ -71,7 +78,9 @@ def evaluate(
         for shard, rows in sorted(rows_of_shards.items()):
             for start in range(0, len(rows), ROWS_AT_ONCE):
                 some = rows[start : start + ROWS_AT_ONCE]
-                logits = model.infer(dataset.batch(some, normalisation))
+                logits = network.infer(dataset.batch(some, normalisation))
+                if logits is None:
+                    continue
                 predicted.append(logits.argmax(axis=1))
                 sums[2, shard] += len(some)
                 if dataset.labels is not None:

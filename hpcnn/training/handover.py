@@ -39,7 +39,7 @@ class Trained:
     """A run that completed, the same on all ranks. `folder`: of its results. `history`: a row a step, as in loss.csv.
 
     `wall_seconds`: of rank 0. `test`: of the test rows, where there are some. `checkpoint`, `model`: the state that it
-    ended in, and the network that computes with it.
+    ended in, and the network that computes with it, None where it is cut.
     """
 
     folder: Path
@@ -47,4 +47,4 @@ class Trained:
     history: tuple[LossRow, ...] = field(repr=False)
     test: Evaluation | None
     checkpoint: Checkpoint = field(repr=False)
-    model: SegmentModel = field(repr=False)
+    model: SegmentModel | None = field(repr=False)

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcnn.data.dataset import Dataset, aligned_empty
+from hpcnn.data.agree import attempt
+from hpcnn.data.dataset import Dataset
 from hpcnn.errors import TrainingError
-from hpcnn.network.masks import segment_masks
-from hpcnn.parallel.executor import LocalBatch
-from hpcnn.records.clocks import clock_offset
+from hpcnn.parallel.inference import Inference
+from hpcnn.records.clocks import ClockReadings
 from hpcnn.records.heartbeat import Heartbeat
 from hpcnn.records.phases import PhaseClock
 from hpcnn.records.run_folder import LossRow
+from hpcnn.training.batches import Batches
 from hpcnn.training.checkpoint import Checkpoint
 from hpcnn.training.evaluate import Evaluation, evaluate
+from hpcnn.training.gather import gathered_vectors
 from hpcnn.training.prepare import Prepared
 from hpcnn.training.progress import Progress
-from hpcnn.wrappers.contract import Array
 
 
 class Trainer:
@@ -38,8 +40,10 @@ class Trainer:
         self.epoch, self.step, self.samples = prepared.epoch, prepared.step, prepared.samples
         self.epoch_step = prepared.epoch_step
         """Steps done of an epoch that --max-steps cut short, else 0."""
-        self.offset, self.clock_error = clock_offset(comm)
-        self._x = aligned_empty((0, *prepared.train.input_shape))
+        self.clocks = ClockReadings()
+        self.clocks.measure(comm)
+        self._batches = Batches(prepared)
+        self._inference = Inference(prepared.parts, prepared.links)
 
     def fit(self, after_epoch: Callable[[], None]) -> None:
         """All epochs that are left. Every rank calls `after_epoch` when an epoch's rows and times are complete."""
@@ -59,8 +63,8 @@ class Trainer:
                 self._check_replicas()
                 self._check_weights()
                 self._validate()
-                self.offset, self.clock_error = clock_offset(self._comm)
-                self._clock.resolve_waits(self._comm, self.offset)
+                self.clocks.measure(self._comm)
+                self._clock.resolve_waits(self._comm, self.clocks)
                 after_epoch()
         finally:
             progress.close()
@@ -72,8 +76,12 @@ class Trainer:
 
     def _train_epoch(self, progress: Progress) -> None:
         prepared = self._prepared
-        for batch in self._batches():
+        for epoch_step in range(self.epoch_step, prepared.order.steps_per_epoch):
             self._heartbeat.doing("step", self.epoch, self.step)
+            self._clock.switch("load")
+            batch = self._batches.of_step(self.epoch, epoch_step)
+            self._clock.switch("other")
+            self._clock.step = self.step
             rate = prepared.rate.at(self.step)
             result = prepared.executor.step(batch, rate)
             self.samples += batch.global_rows
@@ -86,31 +94,16 @@ class Trainer:
             if self._enough():
                 break
 
-    def _batches(self) -> Iterator[LocalBatch]:
-        """This rank's part of each global batch of the epoch, in one buffer that is filled anew each time."""
-        prepared, order = self._prepared, self._prepared.order
-        for step in range(self.epoch_step, order.steps_per_epoch):
-            self._clock.switch("load")
-            rows = order.rows(self.epoch, step, prepared.shards)
-            x = prepared.train.batch(rows, prepared.normalisation, out=self._buffer(len(rows)))
-            masks = segment_masks(prepared.model.segment, prepared.config.seed, self.epoch, rows)
-            batch = LocalBatch(x, prepared.train.take_labels(rows), masks, order.batch_size(step))
-            self._clock.switch("other")
-            yield batch
-
-    def _buffer(self, rows: int) -> Array:
-        """Memory of at least `rows` rows, kept from batch to batch."""
-        if len(self._x) < rows:
-            self._x = aligned_empty((rows, *self._prepared.train.input_shape))
-        return self._x
-
     def _check_loss(self, row: LossRow) -> None:
         if not math.isfinite(row.train_loss):
             self.give_up(f"epoch {row.epoch}, step {row.step}: the loss is {row.train_loss}")
 
     def _check_weights(self) -> None:
         """The last update of an epoch may have gone where no loss was taken yet."""
-        if not np.isfinite(self._prepared.vectors.weights).all():
+        fine = all(np.isfinite(part.vectors.weights).all() for part in self._prepared.parts.values())
+        if self._prepared.grid.pp > 1:
+            fine = all(self._comm.allgather(fine))
+        if not fine:
             row = self.rows[-1]
             self.give_up(f"epoch {row.epoch}, step {row.step}: its update made weights that are no numbers")
 
@@ -134,19 +127,25 @@ class Trainer:
         """Collective: the network as it is now, on rows of a dataset. TrainingError where the loss is no number."""
         self._heartbeat.doing(name, self.epoch, self.step)
         prepared = self._prepared
-        found = evaluate(prepared.model, dataset, prepared.normalisation, rows, self._comm, self._clock)
+        found = evaluate(self._inference, dataset, prepared.normalisation, rows, self._comm, self._clock)
+        self._inference.finish()
         if found.loss is not None and not math.isfinite(found.loss):
             self.give_up(f"epoch {self.epoch}, after {self.step} steps: the {name} loss is {found.loss}")
         return found
 
-    def checkpoint(self) -> Checkpoint:
-        """The state as it is now; its vectors are those that train on."""
+    def checkpoint(self) -> Checkpoint | None:
+        """Collective. The state as it is now, on rank 0 whole, on the others too where each holds all of it, else None.
+
+        Its vectors may be those that train on."""
         prepared = self._prepared
+        vectors = gathered_vectors(prepared)
+        if vectors is None:
+            return None
         return Checkpoint(
             architecture=prepared.architecture,
-            weights=prepared.vectors.weights,
-            optimizer=prepared.optimizer.state,
-            updates=prepared.optimizer.updates,
+            weights=vectors.weights,
+            optimizer=vectors.state,
+            updates=vectors.updates,
             normalisation=prepared.normalisation,
             label_names=tuple(map(str, range(prepared.architecture.num_classes))),
             config=prepared.config,
@@ -161,13 +160,18 @@ class Trainer:
     def _check_replicas(self) -> None:
         """Replicas add the same bits to the same bits; that they are still equal is checked, not hoped."""
         with self._clock.during("other"):
-            digest = hashlib.blake2b(self._prepared.vectors.weights.tobytes(), digest_size=8).hexdigest()
-            digests = self._comm.allgather(digest)
-        if len(set(digests)) > 1:
-            other = next(rank for rank, theirs in enumerate(digests) if theirs != digests[0])
-            error = TrainingError(
-                f"epoch {self.epoch}: weights of rank {other} differ from rank 0's: replicas drifted apart; "
-                "is every rank on the same kind of machine, library and number of threads?"
-            )
-            error.agreed = True
-            raise error
+            digest = hashlib.blake2b(digest_size=8)
+            for _, part in sorted(self._prepared.parts.items()):
+                digest.update(part.vectors.weights.tobytes())
+            replicas, mine = self._prepared.links.replicas, (self._comm.rank, digest.digest())
+            attempt(self._comm, partial(self._check_equal, replicas.allgather(mine)))
+
+    def _check_equal(self, digests: list[tuple[int, bytes]]) -> None:
+        """`digests`: rank and weights of each replica of what this rank holds."""
+        first = digests[0]
+        for rank, digest in digests:
+            if digest != first[1]:
+                raise TrainingError(
+                    f"epoch {self.epoch}: weights of rank {rank} differ from rank {first[0]}'s: replicas drifted "
+                    "apart; is every rank on the same kind of machine, library and number of threads?"
+                )

@@ -6,6 +6,7 @@ once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,23 +19,32 @@ from hpcnn.data.dataset import Dataset
 from hpcnn.data.normalise import Normalisation, fit_normalisation
 from hpcnn.data.order import BatchOrder
 from hpcnn.errors import CheckpointError, ConfigError, DataError
-from hpcnn.network.architecture import Architecture
-from hpcnn.network.initial import initial_weights
+from hpcnn.network.architecture import Architecture, Segment
+from hpcnn.network.initial import segment_weights
 from hpcnn.network.native import Native
 from hpcnn.network.network_file import get_network
-from hpcnn.parallel.executor import Executor, FlatVectors
-from hpcnn.parallel.grid import Grid, parse_grid
-from hpcnn.parallel.inject import injected_divisor
-from hpcnn.parallel.optimizers import Optimizer, make_optimizer
+from hpcnn.parallel.executor import Executor
+from hpcnn.parallel.grid import Grid
+from hpcnn.parallel.inject import injected_divisor, slow_factor
+from hpcnn.parallel.optimizers import make_optimizer
+from hpcnn.parallel.parts import FlatVectors, Links, Part, make_links
 from hpcnn.parallel.program import Program
-from hpcnn.parallel.strategies import make_program
+from hpcnn.parallel.reducers import Reducer
+from hpcnn.records.arrivals import Arrivals
 from hpcnn.records.phases import PhaseClock
 from hpcnn.training.arrays import load_rows
 from hpcnn.training.checkpoint import Checkpoint, load_checkpoint
 from hpcnn.training.handover import Given
+from hpcnn.training.layer_costs import measure_layers
+from hpcnn.training.layout import Layout, all_programs, checked, choose_grid, cut
 from hpcnn.training.learning_rate import LearningRate, learning_rate
-from hpcnn.wrappers.contract import SegmentModel
+from hpcnn.training.progress import say
+from hpcnn.training.reducing import begin_native, check_reducer, fused_step, with_reducer
+from hpcnn.wrappers.fused import FusedStep
 from hpcnn.wrappers.registry import OpenBackend, open_backend
+
+MEASURED_ROWS = 64
+"""Of the pass that --balance measured makes."""
 
 MOST_PIECES = 65_536
 """Micro-batches of a step, or logical shards of a file: each costs memory and time of its own."""
@@ -42,14 +52,17 @@ MOST_PIECES = 65_536
 
 @dataclass(frozen=True)
 class Prepared:
-    """One rank's share of a run. `shards`: the logical shards it owns; `validation_rows`: file rows of each of them.
+    """One rank's share of a run. `shards`: the logical shards of its replica; `validation_rows`: file rows of each.
+
+    `parts`: the segments that it holds, by their numbers in the network.
 
     `epoch`: whole epochs done before, `epoch_step`: steps done of the next one.
     """
 
+    rank: int
     config: RunConfig
-    grid: Grid
-    program: Program
+    layout: Layout
+    links: Links
     architecture: Architecture
     train: Dataset
     test: Dataset | None
@@ -60,43 +73,71 @@ class Prepared:
     validation_rows_in_all: int
     normalisation: Normalisation
     build: OpenBackend
-    model: SegmentModel
-    vectors: FlatVectors
-    optimizer: Optimizer
+    parts: dict[int, Part]
     executor: Executor
+    fused: FusedStep | None
     rate: LearningRate
     epoch: int
     epoch_step: int
     step: int
     samples: int
 
+    @property
+    def grid(self) -> Grid:
+        return self.layout.grid
+
+    def close(self) -> None:
+        """Collective. What adds gradients gives back what it holds: nothing is trained any more."""
+        for adds in (self.fused, self.links.reducer):
+            if adds is not None:
+                adds.close()
+
+    @property
+    def program(self) -> Program:
+        """This rank's."""
+        return self.layout.programs[self.rank]
+
 
 def prepare(config: RunConfig, comm: Any, clock: PhaseClock, threads: int, given: Given | None = None) -> Prepared:
     """Collective. `threads`: of this rank. Raises the errors of hpcnn.errors, on all ranks alike."""
     given = given or Given()
-    grid, program = attempt(comm, lambda: _layout(config, comm))
+    grid = attempt(comm, lambda: _grid(config, comm.size))
+    links = make_links(comm, grid)
+    # a framework's own reduction is inside of what it computes: who came late to it is not seen
+    clock.arrivals = Arrivals("" if config.reducer == "native" else links.group)
     resumed = given.checkpoint or attempt(comm, lambda: load_checkpoint(config.resume) if config.resume else None)
     clock.switch("load")
-    train, test = _load(config, comm, resumed, given)
+    # Each stage's replicas load together, and find alike what is wrong with the rows; a disk may fail for some alone.
+    train, test = attempt(comm, lambda: _load(config, links.replicas, resumed, given))
     order = BatchOrder(train.rows, train.logical_shards, config.global_batch, config.validation_fraction, config.seed)
-    normalisation = resumed.normalisation if resumed else fit_normalisation(config.normalise, train, order, comm)
+    normalisation = (
+        resumed.normalisation if resumed else fit_normalisation(config.normalise, train, order, links.replicas)
+    )
     clock.switch("start")
+    begin_native(config, comm, links, threads)
     architecture = attempt(comm, lambda: given.architecture or _architecture(config, train, threads))
     attempt(comm, lambda: _same_network(config, architecture, resumed))
     build = attempt(comm, lambda: open_backend(config.backend, config.backend_option, threads))
     attempt(comm, lambda: _same_batches(config, train, resumed))
-    vectors = FlatVectors(architecture.whole)
-    optimizer = make_optimizer(config, architecture.size)
-    attempt(comm, lambda: _start_values(config, architecture, vectors, optimizer, resumed))
-    model = attempt(comm, lambda: build(architecture.whole, vectors.weights, vectors.gradient))
-    executor = Executor(
-        program, model, vectors, optimizer, clock, comm,
-        divisor=injected_divisor(config.inject, comm.size), measure_norm=comm.rank == 0,
+    links = with_reducer(config, comm, grid, links)
+    layout = _layout(config, comm, grid, architecture, build)
+    if comm.rank == 0:
+        build.segment_class.on_compile = say
+    parts = attempt(comm, lambda: _parts(config, layout.held_by(comm.rank), build, resumed, links.reducer))
+    fused = attempt(comm, lambda: fused_step(config, links, parts))
+    executor = attempt(
+        comm,
+        lambda: Executor(
+            layout.programs[comm.rank], parts, clock, links,
+            divisor=injected_divisor(config.inject, grid.dp), measure_norm=grid.place(comm.rank)[0] == 0,
+            slow=slow_factor(config, comm.rank, comm.size), fused=fused, micro_batches=config.micro_batches,
+        ),
     )  # fmt: skip
     return Prepared(
+        rank=comm.rank,
         config=config,
-        grid=grid,
-        program=program,
+        layout=layout,
+        links=links,
         architecture=architecture,
         train=train,
         test=test,
@@ -107,10 +148,9 @@ def prepare(config: RunConfig, comm: Any, clock: PhaseClock, threads: int, given
         validation_rows_in_all=train.rows - order.training_rows,
         normalisation=normalisation,
         build=build,
-        model=model,
-        vectors=vectors,
-        optimizer=optimizer,
+        parts=parts,
         executor=executor,
+        fused=fused,
         rate=learning_rate(config, order.steps_per_epoch),
         epoch=resumed.epoch if resumed else 0,
         epoch_step=resumed.epoch_step if resumed else 0,
@@ -128,15 +168,67 @@ def class_count(dataset: Dataset) -> int:
     return dataset.classes
 
 
-def _layout(config: RunConfig, comm: Any) -> tuple[Grid, Program]:
+def _grid(config: RunConfig, size: int) -> Grid:
+    """The grid; what no data are needed for is refused before any are loaded."""
     if config.train is None:
         raise ConfigError("no training rows: give --train FILE.csv")
     for flag, count in (("--micro-batches", config.micro_batches), ("--logical-shards", config.logical_shards or 1)):
         if count > MOST_PIECES:
             raise ConfigError(f"{flag} {count:,} is out of range: it must be at most {MOST_PIECES:,}")
-    injected_divisor(config.inject, comm.size)
-    grid = parse_grid(config.grid, comm.size)
-    return grid, make_program(config.strategy, grid, comm.rank, config.micro_batches)
+    grid = choose_grid(config, size)
+    injected_divisor(config.inject, grid.dp)
+    slow_factor(config, 0, size)
+    check_reducer(config)
+    all_programs(config, grid)
+    return grid
+
+
+def _layout(
+    config: RunConfig,
+    comm: Any,
+    grid: Grid,
+    architecture: Architecture,
+    build: OpenBackend,
+) -> Layout:
+    """Collective. Rank 0 measures for all, where cuts come from a measured pass: two would find two cuts."""
+
+    def measure() -> list[float]:
+        rows = min(MEASURED_ROWS, config.global_batch)
+        return [row[-2] + row[-1] for row in measure_layers(build, architecture, rows, config.seed)]
+
+    measured = config.balance == "measured"
+    mine = attempt(comm, lambda: measure() if measured and comm.rank == 0 else None)
+    costs = comm.bcast(mine) if measured else None
+    pieces = config.micro_batches
+    rows = -(-min(config.global_batch, MOST_PIECES) // grid.dp)
+    sizes = [rows * (place + 1) // pieces - rows * place // pieces for place in range(pieces)]
+
+    def lay_out() -> Layout:
+        segments = cut(config, grid, architecture, lambda: costs or [])
+        return checked(grid, all_programs(config, grid, len(segments) // grid.pp), segments, sizes)
+
+    return attempt(comm, lay_out)
+
+
+def _parts(
+    config: RunConfig,
+    segments: Mapping[int, Segment],
+    build: OpenBackend,
+    resumed: Checkpoint | None,
+    reducer: Reducer | None,
+) -> dict[int, Part]:
+    """A rank's segments, built, on their first weights."""
+    parts = {}
+    for number, segment in segments.items():
+        vectors, optimizer = FlatVectors(segment, reducer), make_optimizer(config, segment.size)
+        if resumed is None:
+            vectors.weights[:] = segment_weights(segment, config.seed)
+        else:
+            own = slice(segment.offset, segment.offset + segment.size)
+            vectors.weights[:] = resumed.weights[own]
+            optimizer.load({name: vector[own] for name, vector in resumed.optimizer.items()}, resumed.updates)
+        parts[number] = Part(build(segment, vectors.weights, vectors.gradient), vectors, optimizer)
+    return parts
 
 
 def _load(config: RunConfig, comm: Any, resumed: Checkpoint | None, given: Given) -> tuple[Dataset, Dataset | None]:
@@ -201,17 +293,3 @@ def _same_batches(config: RunConfig, train: Dataset, resumed: Checkpoint | None)
 
 def _network_line(architecture: Architecture) -> str:
     return f"{architecture.name} for {architecture.input_shape} and {architecture.num_classes} classes"
-
-
-def _start_values(
-    config: RunConfig,
-    architecture: Architecture,
-    vectors: FlatVectors,
-    optimizer: Optimizer,
-    resumed: Checkpoint | None,
-) -> None:
-    if resumed is None:
-        vectors.weights[:] = initial_weights(architecture, config.seed)
-    else:
-        vectors.weights[:] = resumed.weights
-        optimizer.load(resumed.optimizer, resumed.updates)

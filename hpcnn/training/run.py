@@ -15,7 +15,7 @@ from hpcnn.records import manifest
 from hpcnn.records.heartbeat import Heartbeat
 from hpcnn.records.phases import PhaseClock
 from hpcnn.records.run_folder import LossRow, RankTimes, RunFolder, run_name
-from hpcnn.records.trace import trace_document
+from hpcnn.records.state import read_state
 from hpcnn.training.checkpoint import NAME, save_checkpoint
 from hpcnn.training.describe import HostFacts, run_facts, start_lines
 from hpcnn.training.evaluate import Evaluation, all_rows, gathered
@@ -26,6 +26,7 @@ from hpcnn.training.prepare import Prepared, prepare
 from hpcnn.training.process import Threads, attempt_threads, set_allocator
 from hpcnn.training.progress import say, step_line
 from hpcnn.training.summary import epoch_means, summary_lines
+from hpcnn.training.traced import write_trace
 
 LAYER_ROWS = 64
 """Rows of the measured pass of layers.csv, or the rank's rows of a batch where those are fewer."""
@@ -84,6 +85,7 @@ class Run:
         self.folder = self._create_folder()
         self.path: Path = comm.bcast(self.folder.path if self.folder else None)
         self.heartbeat = Heartbeat(self.path, comm.rank)
+        self.heartbeat.detail = lambda: prepared.executor.doing
         self.heartbeat.start()
         self.log: list[str] = []
         self.rows: list[LossRow] = []
@@ -104,21 +106,41 @@ class Run:
         self.trainer.fit(self._after_epoch)
         tested = self._test()
         self._save_checkpoint()
+        generated = self._generated()
         if self.folder is not None:
             with self.clock.during("other"):
                 rows = min(LAYER_ROWS, max(1, self.config.global_batch // self.comm.size))
                 prepared = self.prepared
+                self.folder.write_generated(generated)
                 self.folder.write_layers(measure_layers(prepared.build, prepared.architecture, rows, self.config.seed))
         self._finish(tested)
-        return self._handed_over(tested)
+        trained = self._handed_over(tested)
+        self.prepared.close()
+        return trained
 
     def _handed_over(self, tested: Evaluation | None) -> Trained:
-        """Rank 0's history on all ranks: it alone has gradient norms."""
+        """Rank 0's history on all ranks: it alone has gradient norms; its checkpoint, where ranks hold parts."""
         rows, seconds = self.comm.bcast((self.rows, self.clock.wall_seconds()))
+        checkpoint, model = self.trainer.checkpoint(), None
+        if self.prepared.grid.pp > 1:
+            checkpoint = self.comm.bcast(checkpoint)
+        elif len(self.prepared.parts) == 1:
+            (part,) = self.prepared.parts.values()
+            model = part.model
+        assert checkpoint is not None
         return Trained(
-            folder=self.path, wall_seconds=seconds, history=tuple(rows), test=tested,
-            checkpoint=self.trainer.checkpoint(), model=self.prepared.model,
-        )  # fmt: skip
+            folder=self.path, wall_seconds=seconds, history=tuple(rows), test=tested, checkpoint=checkpoint, model=model
+        )
+
+    def _generated(self) -> dict[str, str]:
+        """Collective. Files that wrappers made, of all segments; a cut network's names say which segment's."""
+        parts, whole = self.prepared.parts, len(self.prepared.layout.segments) == 1
+        mine = {
+            name if whole else f"segment{number}_{name}": text
+            for number, part in parts.items()
+            for name, text in part.model.files().items()
+        }
+        return {name: text for files in self.comm.allgather(mine) for name, text in files.items()}
 
     def _describe(self) -> None:
         """What runs, printed before the first step and kept in run.json and results.log."""
@@ -180,12 +202,16 @@ class Run:
         trainer = self.trainer
         self.heartbeat.doing("checkpoint", trainer.epoch, trainer.step)
         with self.clock.during("checkpoint"):
-            if self.folder is not None:
-                save_checkpoint(self.path / NAME, trainer.checkpoint())
+            checkpoint = trainer.checkpoint()
+            if self.folder is not None and checkpoint is not None:
+                save_checkpoint(self.path / NAME, checkpoint)
 
     def _gather_times(self) -> list[RankTimes]:
         """Collective. Every rank's times on rank 0, an empty list elsewhere."""
-        mine = RankTimes(self.comm.rank, socket.gethostname(), self.clock.wall_seconds(), self.clock.rows())
+        mine = RankTimes(
+            self.comm.rank, socket.gethostname(), self.clock.wall_seconds(), self.clock.rows(),
+            self.clock.arrivals.lateness(),
+        )  # fmt: skip
         return self.comm.gather(mine) or []
 
     def _finish(self, tested: Evaluation | None) -> None:
@@ -193,9 +219,11 @@ class Run:
         self.clock.switch("other")
         with self.clock.collective():
             self.comm.Barrier()
-        self.clock.resolve_waits(self.comm, self.trainer.offset)
+        self.trainer.clocks.measure(self.comm)
+        self.clock.resolve_waits(self.comm, self.trainer.clocks)
         times = self._gather_times()
-        self._write_trace()
+        if self.config.trace:
+            write_trace(self.folder, self.prepared, self.comm, self.clock, self.trainer.clocks)
         if self.folder is not None:
             self._write_tables(times)
             self.folder.write_manifest(
@@ -213,24 +241,18 @@ class Run:
             say(f"results: {self.path}")
         self.heartbeat.end("completed")
 
-    def _write_trace(self) -> None:
-        if not self.config.trace:
-            return
-        mine = {
-            "rank": self.comm.rank, "host": socket.gethostname(), "events": self.clock.events,
-            "offset": self.trainer.offset, "error": self.trainer.clock_error,
-        }  # fmt: skip
-        ranks = self.comm.gather(mine)
-        if self.folder is not None:
-            self.folder.write_trace(trace_document(ranks))
-
     def end_badly(self, error: BaseException) -> None:
         """Last words. What all ranks agree on is written into run.json by rank 0; else this rank's heartbeat tells."""
+        if doing := self.prepared.executor.doing:
+            error.add_note(doing)
         words = str(error) if isinstance(error, HpcnnError) else f"{type(error).__name__}: {error}"
         state = "failed"
         if isinstance(error, (KeyboardInterrupt, BrokenPipeError)):
             reason = "a closed standard output" if isinstance(error, BrokenPipeError) else str(error) or "Ctrl-C"
             state, words = "stopped", f"stopped by {reason}"
+            with contextlib.suppress(HpcnnError):
+                # the launcher stops the others when one fails, whose words are out
+                error.told = read_state(self.path).state == "failed"  # type: ignore[union-attr]
         self.heartbeat.end(state, words)
         known_to_all = getattr(error, "agreed", False) or self.comm.size == 1
         if self.folder is None:

@@ -1,24 +1,25 @@
-"""The short table at a run's end: where each rank's time went, and how well the network does."""
+"""The short table at a run's end: where each rank's time went, which one was late, and how well the network does."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
 
-from hpcnn.records.phases import PHASES
+from hpcnn.records.phases import columns_for
 from hpcnn.records.run_folder import LossRow, RankTimes
 from hpcnn.training.evaluate import Evaluation
+from hpcnn.training.late import late_lines
 
 
 def summary_lines(
     rows: Sequence[LossRow], times: Sequence[RankTimes], tested: Evaluation | None, samples_before: int = 0
 ) -> list[str]:
-    """Lines for a terminal: seconds per phase and rank, rows a second over the epochs, the test file's figures.
+    """Lines for a terminal: seconds per phase and rank, who was late, rows a second, the test file's figures.
 
     `samples_before`: rows that were trained before the first of `rows`, by the run that this one resumed.
     """
-    lines = ["", *_phase_table(times)]
     training = training_seconds(times)
+    lines = ["", *_phase_table(times), *late_lines(times, training)]
     if rows and training:
         samples = rows[-1].samples - samples_before
         lines.append(f"{samples / training:,.0f} training rows a second")
@@ -31,7 +32,8 @@ def summary_lines(
 
 def _phase_table(times: Sequence[RankTimes]) -> list[str]:
     """Seconds, a rank a line and a phase a column, each as wide as its name; below 100 columns in all."""
-    widths = {phase: 1 + max(7, len(phase)) for phase in PHASES}
+    spent = {phase for one in times for _, phase, _ in one.rows}
+    widths = {phase: 1 + max(7, len(phase)) for phase in columns_for(spent)}
     lines = ["seconds  " + "".join(f"{phase:>{width}}" for phase, width in widths.items())]
     for one in times:
         seconds: dict[str, float] = defaultdict(float)

@@ -9,14 +9,18 @@ A strategy knows nothing else of a framework, and a wrapper nothing of ranks.
     divisor             rows of the global batch: the loss head divides by it, once, and nothing else ever does
 
 All arrays that cross the contract are NumPy, float32, C-contiguous, rows first: x is (rows, channels, height, width)
-or (rows, units). What is given to a forward, and what it returns, is not written to until its slot is closed; a wrapper
-never writes to an array that it has returned.
+or (rows, units). What is given to a forward or to a backward_input, and what a forward returns, is not written to until
+its slot is closed; a wrapper never writes to an array that it has returned.
+
+A backward comes in one call (backward, loss_backward), which closes the slot, or in two (for zero-bubble schedules, Qi
+et al., 2023, https://arxiv.org/abs/2401.10241): backward_input or loss_backward_input gives the input's gradient and
+leaves the slot open, backward_weights adds to `gradient` and closes it. Any calls on other slots may stand between.
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -24,11 +28,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcnn.backend_options import resolve_options
+from hpcnn.errors import BackendError
 from hpcnn.network.architecture import Segment
 from hpcnn.network.native import Native
 from hpcnn.wrappers.native import refuse_layer
 
 Array = NDArray[np.float32]
+_OWN_SLOT = -1
+"""A slot that no program has: they count from 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +48,12 @@ class Capabilities:
     """The backward computes the forward again (Theano, tf.function)."""
     net_per_slot: bool = False
     """Each open slot holds a whole net (Caffe)."""
+    fuses_loss: bool = False
+    """`forward_loss_backward` is one call of the framework, cheaper than `forward` and then `loss_backward`."""
     can_split_backward: bool = False
     """The weights' gradient can be computed after the input's (zero-bubble schedules)."""
+    computes: bool = True
+    """False: calls only take time, results mean nothing (simulated)."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +70,8 @@ class SegmentModel(abc.ABC):
 
     backend: ClassVar[str]
     capabilities: ClassVar[Capabilities]
+    on_compile: ClassVar[Callable[[str], None] | None] = None
+    """Gets a line now and then while a framework compiles for seconds; set on the class, of who may speak."""
 
     def __init__(
         self,
@@ -119,9 +132,46 @@ class SegmentModel(abc.ABC):
 
         A row counts as classified rightly if its label is the first of its largest logits."""
 
+    def forward_loss_backward(
+        self, x: Array, masks: Sequence[Array], labels: NDArray[np.int64], divisor: float
+    ) -> LossResult:
+        """`forward` and `loss_backward` of the last segment at once; leaves no slot open."""
+        self.forward(_OWN_SLOT, x, masks)
+        return self.loss_backward(_OWN_SLOT, labels, divisor)
+
+    def check_split(self) -> None:
+        """BackendError where this segment's backward comes in one call only, be it for an option of the backend's."""
+        if not self.capabilities.can_split_backward:
+            raise BackendError(
+                f"{self.backend} cannot compute a backward in two halves (the input's gradient first, the weights' "
+                "later): choose another --schedule, or --backend torch"
+            )
+
+    def backward_input(self, slot: int, output_gradient: Array) -> Array | None:
+        """First half of `backward`: the input's gradient where wanted; `gradient` is not touched, `slot` stays open.
+
+        KeyError where `slot` has no forward, or had its first half already; BackendError as of `check_split`."""
+        raise self._halves_missing()
+
+    def loss_backward_input(self, slot: int, labels: NDArray[np.int64], divisor: float) -> LossResult:
+        """First half of `loss_backward`, as `backward_input` is of `backward`."""
+        raise self._halves_missing()
+
+    def backward_weights(self, slot: int) -> None:
+        """Second half: add to `gradient`, close `slot`. KeyError where the first half of `slot` has not been."""
+        raise self._halves_missing()
+
+    def _halves_missing(self) -> NotImplementedError:
+        self.check_split()
+        return NotImplementedError(f"{type(self).__name__} declares halves of a backward and has none")
+
     @abc.abstractmethod
     def infer(self, x: Array) -> Array:
         """Output without dropout and without a slot: activations, or logits from the last segment."""
+
+    def files(self) -> dict[str, str]:
+        """Texts that the wrapper generated and a person may want to see (Caffe's prototxt), by file name."""
+        return {}
 
     @abc.abstractmethod
     def describe(self) -> dict[str, Any]:

@@ -31,6 +31,9 @@ class TensorflowDerivatives(Derivatives):
         flat = tf.TensorSpec((segment.size,))
         self._training = self._compiled(self._train, [flat, *rows])
         self._inference = self._compiled(lambda flat, x: apply(self._tensors(flat), x, None), [flat, rows[0]])
+        self.signature = [tf.TensorSpec((None,), tf.int64), tf.TensorSpec(()), flat, *rows]
+        self.variables: list[Any] = []
+        self.fused = self._compiled(self._loss_and_gradients, self.signature)
 
     def _compiled(self, function: Callable[..., Any], signature: list[Any]) -> Any:
         jit = self.model.options.jit_compile or None
@@ -71,6 +74,24 @@ class TensorflowDerivatives(Derivatives):
         if self.model.segment.size:
             np.add(self.model.gradient, found[0], out=self.model.gradient)
         return np.ascontiguousarray(found[-1]) if self.model.input_gradient else None
+
+    def _loss_and_gradients(self, labels: Any, divisor: Any, flat: Any, x: Any, *masks: Any) -> tuple[Any, Any, Any]:
+        """As of hpcnn.wrappers.tensorflow_strategy.Replicable."""
+        assert self._loss is not None  # a network has its loss
+        tape = tf.GradientTape(watch_accessed_variables=False)
+        with tape:
+            tape.watch(flat)
+            logits = self._train(flat, x, *masks)
+        loss, slope, correct = self._loss(logits, labels, divisor)
+        return loss, [tape.gradient(logits, flat, slope)], correct
+
+    def flat(self) -> Any:
+        """The weights as they are now."""
+        return tf.convert_to_tensor(self.model.weights)
+
+    def add(self, gradients: Sequence[Any]) -> None:
+        """To the model's gradient, the only one."""
+        np.add(self.model.gradient, gradients[0].numpy(), out=self.model.gradient)
 
     @staticmethod
     @functools.cache

@@ -27,11 +27,13 @@ class TorchDerivatives(Derivatives):
     def __init__(self, model: SegmentModel, apply: Apply, ops: Any) -> None:
         super().__init__(model, apply, ops)
         flat, flat_gradient = torch.from_numpy(model.weights), torch.from_numpy(model.gradient)
-        self._leaves: list[Tensor] = []
+        self.leaves: list[torch.nn.Parameter] = []
         for parameter in model.segment.parameters:
-            leaf = flat[parameter.span].view(parameter.shape).requires_grad_()
+            leaf = torch.nn.Parameter(flat[parameter.span].view(parameter.shape))
             leaf.grad = flat_gradient[parameter.span].view(parameter.shape)  # autograd adds to what is there
-            self._leaves.append(leaf)
+            self.leaves.append(leaf)
+        self.in_training: Callable[..., Tensor] = functools.partial(apply, self.leaves)
+        """What a forward calls: of hpcnn.wrappers.torch_ddp where ranks add within torch."""
 
     @staticmethod
     def set_process_up(options: Any, threads: int | None) -> None:
@@ -54,7 +56,7 @@ class TorchDerivatives(Derivatives):
 
     def forward(self, x: Array, masks: Sequence[Array]) -> tuple[Tensor, Any]:
         source = self._input(x).requires_grad_(self.model.input_gradient)
-        output = self.apply(self._leaves, source, [torch.from_numpy(mask) for mask in masks])
+        output = self.in_training(source, [torch.from_numpy(mask) for mask in masks])
         return output, (source, output)
 
     def backward(self, kept: Any, slope: Any) -> Array | None:
@@ -73,7 +75,7 @@ class TorchDerivatives(Derivatives):
 
     @torch.inference_mode()
     def infer(self, x: Array) -> Array:
-        return self.array(self.apply(self._leaves, self._input(x), None))
+        return self.array(self.apply(self.leaves, self._input(x), None))
 
     @staticmethod
     def array(tensor: Tensor) -> Array:

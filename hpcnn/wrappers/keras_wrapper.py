@@ -74,7 +74,7 @@ class KerasSegment(SegmentModel):
         steps = [self._build(segment.layers[place], shapes[place]) for place in order]
         self._inference = self._model(steps, masked=False)
         self._training = self._model(steps, masked=True) if segment.dropouts else self._inference
-        self._derivatives = derivatives(self, self._apply, self._keras.ops)
+        self.derivatives = derivatives(self, self._apply, self._keras.ops)
         self._slots: dict[int, tuple[Any, Any]] = {}
 
     def _model(self, steps: Sequence[Sequence[Any] | None], *, masked: bool) -> Any:
@@ -189,22 +189,22 @@ class KerasSegment(SegmentModel):
         if slot in self._slots:
             raise ValueError(f"slot {slot} is open already: close it before another forward")
         self.check_masks(masks)
-        output, kept = self._derivatives.forward(x, masks)
+        output, kept = self.derivatives.forward(x, masks)
         self._slots[slot] = (output, kept)
-        return self._derivatives.array(output)
+        return self.derivatives.array(output)
 
     def backward(self, slot: int, output_gradient: Array) -> Array | None:
         _, kept = self._slots.pop(slot)
-        return self._derivatives.backward(kept, output_gradient)
+        return self.derivatives.backward(kept, output_gradient)
 
     def loss_backward(self, slot: int, labels: NDArray[Any], divisor: float) -> LossResult:
         logits, kept = self._slots.pop(slot)
-        loss, slope, correct = self._derivatives.loss(logits, labels, divisor)
-        input_gradient = self._derivatives.backward(kept, slope)
+        loss, slope, correct = self.derivatives.loss(logits, labels, divisor)
+        input_gradient = self.derivatives.backward(kept, slope)
         return LossResult(float(loss), int(correct), input_gradient)
 
     def infer(self, x: Array) -> Array:
-        return self._derivatives.infer(x)
+        return self.derivatives.infer(x)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -212,7 +212,7 @@ class KerasSegment(SegmentModel):
             "keras_backend": self.options.backend,
             "data_format": self._format["data_format"],
             "compiled_by_xla": self.options.jit_compile or self.options.backend == "jax",
-            **self._derivatives.describe(),
+            **self.derivatives.describe(),
         }
 
 

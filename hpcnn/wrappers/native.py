@@ -46,18 +46,24 @@ def refuse_layer(backend: str, layer: Layer) -> BackendError:
     return BackendError(f"--backend {backend} cannot build {layer.label}: use another layer or another backend")
 
 
-def make_native(layer: Native, backend: str) -> Any:
-    """The framework's object: an instance of a class, or a function of the rows. BackendError naming the layer."""
+def make_native(layer: Native, backend: str, *incoming: Any) -> Any:
+    """The framework's object: an instance of a class, or a function of the rows. BackendError naming the layer.
+
+    `incoming`: what a class is given before its arguments, where layers are built onto one another."""
     if layer.backend != backend:
         raise refuse_layer(backend, layer)
     custom = _CUSTOM.get((backend, layer.build))
     found = custom or _found(layer)
+    if not callable(found):
+        raise BackendError(
+            f"{layer.label}: {layer.build} is a {type(found).__name__}: name a class, or a function of the rows"
+        )
     if custom is None and not inspect.isclass(found):
         if hasattr(found, "parameters") or hasattr(found, "trainable_variables"):
             raise BackendError(f"{layer.label}: {layer.build} is made already, and would be shared: name its class")
         return partial(found, **layer.arguments)
     try:
-        return found(**layer.arguments)
+        return found(*incoming, **layer.arguments)
     except (Exception, SystemExit) as error:
         raise _refusal(layer, f"cannot be made with {layer.arguments}", error) from error
 
@@ -123,6 +129,10 @@ def probe(layer: Native, call: Callable[[Array], Any], input_shape: tuple[int, .
         )
     if first.shape[:1] != (PROBE_ROWS,):
         raise BackendError(f"{layer.label}: {layer.build} turns {PROBE_ROWS} rows into {first.shape}: keep the rows")
+    if first.ndim < 2:
+        raise BackendError(
+            f"{layer.label}: {layer.build} gives a number a row: give rows of units, (rows, 1), or of images"
+        )
     if not np.array_equal(first, again, equal_nan=True):
         raise BackendError(
             f"{layer.label}: {layer.build} gives another output each time: randomness that is not the suite's own (use "

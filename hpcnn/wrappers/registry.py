@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcnn.backend_options import resolve_options
-from hpcnn.errors import BackendError
+from hpcnn.errors import BackendError, NotInstalledError
 from hpcnn.network.architecture import Segment
 from hpcnn.network.native import Native
 from hpcnn.wrappers.contract import Array, SegmentModel
@@ -34,55 +34,96 @@ class OpenBackend:
 
 @dataclass(frozen=True)
 class Backend:
-    """Where a wrapper lives, the packages without which it cannot work, and the environment that has them."""
+    """Where a wrapper lives, the packages without which it cannot work (if any), and the environment that has them.
+
+    `word` is env/with.sh's for it, `flags` are those of hpcnn that choose it. `cheap_cuts`: a network of several
+    segments costs it no second compilation, no forward computed again, no call that does more at once.
+    """
 
     name: str
     module: str
     class_name: str
     requires: tuple[str, ...]
     recipe: str = "modern"
+    word: str = ""
+    flags: str = ""
+    cheap_cuts: bool = False
 
-    def missing(self, options: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    @property
+    def missing(self) -> tuple[str, ...]:
         """Required packages that are not installed here (found without importing them)."""
-        required = list(self.requires)
-        if self.name == "keras":
-            required.append((options or {}).get("backend", "tensorflow"))
-        return tuple(package for package in required if importlib.util.find_spec(package) is None)
+        return tuple(package for package in self.requires if importlib.util.find_spec(package) is None)
+
+    @property
+    def start(self) -> str:
+        """The beginning of a command in its environment."""
+        return f"bash env/with.sh {self.word}"
 
     @property
     def remedy(self) -> str:
         """The command that brings what is missing, and the one that uses it."""
-        return f"make its environment with `bash env/create.sh {self.recipe}`"
+        return f"make its environment with `bash env/create.sh {self.recipe}` and start with `{self.start} hpcnn ...`"
 
 
 BACKENDS: dict[str, Backend] = {}
+_KERAS: dict[str, Backend] = {}
+"""Keras by what it computes with."""
 
 
 def register_backend(
-    name: str, module: str, class_name: str, requires: tuple[str, ...], recipe: str = "modern"
+    name: str, module: str, class_name: str, requires: tuple[str, ...], recipe: str = "modern", cheap_cuts: bool = False
 ) -> None:
     """Add a backend. Raises BackendError where the name is taken."""
     if name in BACKENDS:
         raise BackendError(f"backend {name!r} is registered already, by {BACKENDS[name].module}: choose another name")
-    BACKENDS[name] = Backend(name, module, class_name, requires, recipe)
+    BACKENDS[name] = Backend(
+        name, module, class_name, requires, recipe, word=name, flags=f"--backend {name}", cheap_cuts=cheap_cuts
+    )
 
 
-register_backend("torch", "hpcnn.wrappers.torch_wrapper", "TorchSegment", ("torch",))
+def _register_keras(over: str, module: str, class_name: str, recipe: str, word: str) -> None:
+    flags = f"--backend keras --keras-backend {over}"
+    _KERAS[over] = Backend("keras", module, class_name, ("keras", over), recipe, word=word, flags=flags)
+
+
+register_backend("torch", "hpcnn.wrappers.torch_wrapper", "TorchSegment", ("torch",), cheap_cuts=True)
 register_backend("tensorflow", "hpcnn.wrappers.tensorflow_wrapper", "TensorflowSegment", ("tensorflow",))
-register_backend("keras", "hpcnn.wrappers.keras_wrapper", "KerasSegment", ("keras",))
+for _over in ("tensorflow", "torch", "jax"):
+    _register_keras(_over, "hpcnn.wrappers.keras_wrapper", "KerasSegment", "modern", "keras")
+_register_keras("theano", "hpcnn.wrappers.keras_theano_wrapper", "KerasTheanoSegment", "classic", "keras-theano")
+BACKENDS["keras"] = _KERAS["tensorflow"]
+register_backend("lasagne", "hpcnn.wrappers.lasagne_wrapper", "LasagneSegment", ("lasagne", "theano"), "classic")
+register_backend("caffe", "hpcnn.wrappers.caffe_wrapper", "CaffeSegment", ("caffe",), "classic")
+register_backend("simulated", "hpcnn.wrappers.simulated_wrapper", "SimulatedSegment", (), "any", cheap_cuts=True)
+
+
+def find_backend(name: str, options: Mapping[str, Any] | None = None) -> Backend:
+    """The entry of `name`, of Keras over what `options` say. Raises BackendError where it is unknown."""
+    if name not in BACKENDS:
+        near = "; Keras on Theano is --backend keras --keras-backend theano" if "theano" in name else ""
+        unknown = BackendError(f"--backend {name!r} is unknown: choose from {', '.join(BACKENDS)}{near}")
+        unknown.exit_status = 2  # as for every wrong flag
+        raise unknown
+    return _KERAS[resolve_options(name, options or {}).backend] if name == "keras" else BACKENDS[name]
+
+
+def served_by(name: str) -> list[Backend]:
+    """The entries of a backend, one an environment that serves it."""
+    found: dict[str, Backend] = {}
+    for entry in _KERAS.values() if name == "keras" else [BACKENDS[name]]:
+        found.setdefault(entry.word, entry)
+    return list(found.values())
 
 
 def check_backend(name: str, options: Mapping[str, Any] | None = None) -> Backend:
-    """The entry of `name`. Raises BackendError, with the remedy, where it is unknown or not installed here."""
-    if name not in BACKENDS:
-        unknown = BackendError(f"--backend {name!r} is unknown: choose from {', '.join(BACKENDS)}")
-        unknown.exit_status = 2  # as for every wrong flag
-        raise unknown
-    backend = BACKENDS[name]
-    if missing := backend.missing(options):
-        raise BackendError(
-            f"--backend {name} needs {', '.join(missing)}, not installed in this environment: {backend.remedy} and "
-            f"start with `bash env/with.sh {name} hpcnn ...`"
+    """As `find_backend`. Raises NotInstalledError, with the remedy, where it is not installed here."""
+    backend = find_backend(name, options)
+    if missing := backend.missing:
+        others = [over for over, other in _KERAS.items() if not other.missing] if name == "keras" else []
+        here = f"; this one has Keras over {', '.join(others)} (--keras-backend)" if others else ""
+        raise NotInstalledError(
+            f"{backend.flags} needs {', '.join(missing)}, not installed in this environment: {backend.remedy}{here}",
+            backend.word,
         )
     return backend
 

@@ -1,50 +1,63 @@
-"""What `hpcnn backends` says: for each backend ready or what is missing, what brings it, and its switches."""
+"""What `hpcnn backends` says: for each backend ready or what is missing, what brings it, and its switches; and those of
+what adds gradients across ranks."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib.metadata
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hpcnn.backend_options import OPTIONS, KerasOptions
-from hpcnn.wrappers.registry import BACKENDS, Backend
+from hpcnn.backend_options import OPTIONS
+from hpcnn.reducer_options import TABLES
+from hpcnn.wrappers.horovod_built import REMEDY, find_horovod
+from hpcnn.wrappers.registry import Backend, find_backend, served_by
 
 NAME_WIDTH = 32
 
 
 def backend_lines() -> Iterator[str]:
     """Lines for people. Nothing is imported: packages are looked for, and their versions read, where they lie."""
-    for backend in BACKENDS.values():
-        yield f"{backend.name:<12}{_state(backend)}"
-        if backend.name in OPTIONS:
-            yield f"    [backend.{backend.name}]"
-            yield from map(_switch, dataclasses.fields(OPTIONS[backend.name]))
+    for name, options in OPTIONS.items():
+        yield from map(_state, served_by(name))
+        yield f"    [backend.{name}]"
+        yield from map(_switch, dataclasses.fields(options))
+    for name, table in TABLES.items():
+        yield f"    {f'[reducer.{name}]':<{NAME_WIDTH}}{_reducer_state(name) or table.__doc__}"
+        yield from map(_switch, dataclasses.fields(table))
+
+
+def _reducer_state(name: str) -> str:
+    """Of the one that an environment may be without."""
+    if name != "horovod":
+        return ""
+    built = find_horovod()
+    return f"missing: {REMEDY}" if built is None else f"ready ({built})"
 
 
 def _state(backend: Backend) -> str:
-    if missing := backend.missing():
-        return (
-            f"missing {', '.join(missing)}: bash env/create.sh {backend.recipe}, then bash env/with.sh {backend.name}"
-        )
-    return f"ready ({_versions(backend)})"
+    title = f"{backend.word:<14}"
+    if missing := backend.missing:
+        return f"{title}missing {', '.join(missing)}: bash env/create.sh {backend.recipe}, then {backend.start}"
+    return f"{title}ready ({_versions(backend) or 'computes nothing, needs nothing'})"
 
 
 def _versions(backend: Backend) -> str:
-    """Of its packages, and for Keras of what it can compute with."""
+    """Of its packages, and for Keras 3 of all that it can compute with."""
     packages = list(backend.requires)
-    if backend.name == "keras":
-        below = next(item for item in dataclasses.fields(KerasOptions) if item.name == "backend").metadata["choices"]
-        packages += [name for name in below if not backend.missing({"backend": name})]
+    if backend.word == "keras":
+        packages += [name for name in ("torch", "jax") if not find_backend("keras", {"backend": name}).missing]
     return ", ".join(f"{package} {_version(package)}" for package in packages)
 
 
 def _version(package: str) -> str:
     """Of an importable package; its distribution may have another name (tensorflow-cpu)."""
-    names = _distributions().get(package, [package])
-    found = [importlib.metadata.version(name) for name in names]
-    return found[0] if found else "?"
+    for name in _distributions().get(package, [package]):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(name)
+    return "compiled here"  # Caffe
 
 
 @functools.cache

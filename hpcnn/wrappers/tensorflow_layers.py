@@ -16,6 +16,8 @@ from hpcnn.wrappers.tensorflow_import import import_tensorflow
 tf: Any = import_tensorflow()
 
 Apply = Callable[[Any], Any]
+ALIGNMENT = 64
+"""Bytes: TensorFlow's kernels load whole vectors of the widest processors."""
 
 
 def convolution(layer: Conv2D, input_shape: tuple[int, ...]) -> Callable[[Any, Any], Any]:
@@ -88,6 +90,13 @@ def compared_max_pool(layer: MaxPool2D) -> Apply:
 
     apply: Apply = pool
     return apply
+
+
+def shared(array: Any) -> Any:
+    """A tensor that reads a NumPy array where it lies; a copy where TensorFlow could not: unaligned or read-only."""
+    if array.size and array.flags.writeable and array.ctypes.data % ALIGNMENT == 0:
+        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+    return tf.convert_to_tensor(array)
 
 
 def to_channels_last(x: Any) -> Any:

@@ -32,16 +32,7 @@ from hpcnn.network.layers import (
 )
 from hpcnn.network.native import Native
 from hpcnn.wrappers.contract import Array, Capabilities, LossResult, SegmentModel
-from hpcnn.wrappers.native import (
-    check_native,
-    completed,
-    found_tensors,
-    make_native,
-    probe,
-    refuse_layer,
-    refuse_precision,
-    refuse_state,
-)
+from hpcnn.wrappers.native import check_native, make_native, refuse_layer
 from hpcnn.wrappers.relus import relus_behind_pools
 from hpcnn.wrappers.tensorflow_import import import_tensorflow, set_tensorflow_up
 from hpcnn.wrappers.tensorflow_layers import (
@@ -49,9 +40,11 @@ from hpcnn.wrappers.tensorflow_layers import (
     compared_max_pool,
     convolution,
     max_pool,
+    shared,
     to_channels_first,
     to_channels_last,
 )
+from hpcnn.wrappers.tensorflow_native import asked, completed_by_tensorflow
 
 tf: Any = import_tensorflow()
 
@@ -60,7 +53,7 @@ class TensorflowSegment(SegmentModel):
     """A segment in TensorFlow on the CPU."""
 
     backend: ClassVar[str] = "tensorflow"
-    capabilities: ClassVar[Capabilities] = Capabilities(weights_are_views=False)
+    capabilities: ClassVar[Capabilities] = Capabilities(weights_are_views=False, fuses_loss=True)
 
     @classmethod
     def set_process_up(cls, options: Any, threads: int | None) -> None:
@@ -84,6 +77,10 @@ class TensorflowSegment(SegmentModel):
         flat = tf.TensorSpec((segment.size,))
         self._training = self._compiled(self._network, [flat, *rows])
         self._inference = self._compiled(self._network, [flat, rows[0]])
+        labels, divisor = tf.TensorSpec((None,), tf.int64), tf.TensorSpec(())
+        self.signature = [labels, divisor, flat, *rows]
+        self.variables = [variable for _, _, variable in self._variables]
+        self.fused = self._compiled(self._loss_and_gradients, self.signature)
         self._slots: dict[int, tuple[Any, list[Any], Any]] = {}
 
     def _compiled(self, function: Callable[..., Any], signature: list[Any]) -> Callable[..., Any]:
@@ -107,6 +104,20 @@ class TensorflowSegment(SegmentModel):
             elif masks:
                 x = x * to_channels_last(next(waiting))
         return to_channels_first(x)
+
+    def _loss_and_gradients(self, labels: Any, divisor: Any, flat: Any, x: Any, *masks: Any) -> tuple[Any, Any, Any]:
+        """As `_loss`, with the gradients of the sources in place of the logits'."""
+        sources = self._sources(flat, x)
+        tape = tf.GradientTape(watch_accessed_variables=False)
+        with tape:
+            tape.watch(sources)
+            logits = self._network(flat, x, *masks)
+        loss, slope, correct = _loss(logits, labels, divisor)
+        return loss, tape.gradient(logits, sources, slope, tf.UnconnectedGradients.ZERO), correct
+
+    def _sources(self, flat: Any, x: Any) -> list[Any]:
+        """What gradients are taken of: native layers' variables, the flat vector, the rows."""
+        return [*self.variables, *[flat] * bool(self.segment.size), *[x] * self.input_gradient]
 
     def _parameters(self, flat: Any) -> dict[str, Any]:
         """Tensors by name in TensorFlow's layouts: kernels height x width x in x out; dense ones stay out x in."""
@@ -150,7 +161,7 @@ class TensorflowSegment(SegmentModel):
 
     def _native(self, layer: Native, input_shape: tuple[int, ...]) -> Apply:
         made = make_native(layer, "tensorflow")
-        output_shape, own = _asked(layer, made, input_shape)
+        output_shape, own = asked(layer, made, input_shape)
         check_native(layer, {name: tuple(variable.shape) for name, variable in own.items()}, output_shape)
         for parameter in self.segment.parameters:
             if parameter.layer == layer.name:
@@ -161,17 +172,14 @@ class TensorflowSegment(SegmentModel):
 
     @classmethod
     def complete_native(cls, layer: Native, input_shape: tuple[int, ...]) -> Native:
-        asked = [_asked(layer, make_native(layer, "tensorflow"), input_shape) for _ in range(2)]
-        values = [{name: variable.numpy() for name, variable in own.items()} for _, own in asked]
-        return completed(layer, found_tensors(values), asked[0][0])
+        return completed_by_tensorflow(layer, input_shape)
 
     def forward(self, slot: int, x: Array, masks: Sequence[Array] = ()) -> Array:
         if slot in self._slots:
             raise ValueError(f"slot {slot} is open already: close it before another forward")
         self.check_masks(masks)
-        flat, rows = self._flat(), tf.convert_to_tensor(x)
-        variables = [variable for _, _, variable in self._variables]
-        sources = [*variables, *[flat] * bool(self.segment.size), *[rows] * self.input_gradient]
+        flat, rows = self.flat(), tf.convert_to_tensor(x)
+        sources = self._sources(flat, rows)
         tape = tf.GradientTape(watch_accessed_variables=False)
         with tape:
             tape.watch(sources)
@@ -189,12 +197,20 @@ class TensorflowSegment(SegmentModel):
         input_gradient = self._close(tape, sources, logits, slope)
         return LossResult(float(loss), int(correct), input_gradient)
 
+    def forward_loss_backward(
+        self, x: Array, masks: Sequence[Array], labels: NDArray[np.int64], divisor: float
+    ) -> LossResult:
+        self.check_masks(masks)
+        given = tf.convert_to_tensor(labels), tf.constant(divisor, tf.float32), self.flat(), shared(x)
+        loss, gradients, correct = self.fused(*given, *map(tf.convert_to_tensor, masks))
+        return LossResult(float(loss), int(correct), self.add(gradients))
+
     def _close(self, tape: Any, sources: list[Any], output: Any, output_gradient: Any) -> Array | None:
-        """Add to the gradient, return the input's where wanted."""
-        if not sources:
-            return None
         # a segment of native layers alone does not use the flat vector
-        gradients = tape.gradient(output, sources, output_gradient, tf.UnconnectedGradients.ZERO)
+        return self.add(tape.gradient(output, sources, output_gradient, tf.UnconnectedGradients.ZERO))
+
+    def add(self, gradients: Sequence[Any]) -> Array | None:
+        """Add what `_sources` got to the gradient, return the input's where wanted."""
         found = [gradient.numpy() for gradient in gradients]
         input_gradient = np.ascontiguousarray(found.pop()) if self.input_gradient else None
         if self.segment.size:
@@ -204,13 +220,13 @@ class TensorflowSegment(SegmentModel):
         return input_gradient
 
     def infer(self, x: Array) -> Array:
-        return _array(self._inference(self._flat(), tf.convert_to_tensor(x)))
+        return _array(self._inference(self.flat(), tf.convert_to_tensor(x)))
 
-    def _flat(self) -> Any:
+    def flat(self) -> Any:
         """The weights as they are now, also in the variables of native layers."""
         for values, _, variable in self._variables:
             variable.assign(values)
-        return tf.convert_to_tensor(self.weights)
+        return shared(self.weights)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -231,21 +247,6 @@ def _loss(logits: Any, labels: Any, divisor: Any) -> tuple[Any, Any, Any]:
         loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
     correct = tf.math.count_nonzero(tf.argmax(logits, 1) == labels)
     return loss, tape.gradient(loss, logits) / divisor, correct
-
-
-def _asked(layer: Native, made: Any, input_shape: tuple[int, ...]) -> tuple[tuple[int, ...], dict[str, Any]]:
-    """The output shape of one sample, and the variables by name, of a native layer, which may make them when called."""
-
-    def call(rows: Array) -> object:
-        output = made(to_channels_last(tf.convert_to_tensor(rows)))
-        return to_channels_first(output).numpy() if tf.is_tensor(output) else output
-
-    output_shape = probe(layer, call, input_shape)
-    trained = list(getattr(made, "trainable_variables", ()))
-    refuse_state(layer, [one.name for one in getattr(made, "variables", ()) if all(one is not own for own in trained)])
-    others = {one.name: one.dtype.name for one in trained if one.dtype != tf.float32}
-    refuse_precision(layer, others)
-    return output_shape, {one.name.split(":")[0].replace("/", "."): one for one in trained}
 
 
 def _array(tensor: Any) -> Array:

@@ -17,42 +17,23 @@ from numpy.typing import NDArray
 
 from hpcnn.errors import BackendError
 from hpcnn.network.architecture import Segment
-from hpcnn.network.layers import (
-    AveragePool2D,
-    Conv2D,
-    Dense,
-    Dropout,
-    Flatten,
-    Layer,
-    MaxPool2D,
-    ReLU,
-    Softmax,
-    Tanh,
-)
+from hpcnn.network.layers import Conv2D, Dense, Layer
 from hpcnn.network.native import Native
-from hpcnn.network.shapes import resolved_padding
 from hpcnn.wrappers.contract import Array, Capabilities, LossResult, SegmentModel
-from hpcnn.wrappers.native import (
-    check_native,
-    completed,
-    found_tensors,
-    make_native,
-    probe,
-    refuse_layer,
-    refuse_precision,
-    refuse_state,
-)
+from hpcnn.wrappers.native import check_native, make_native
 from hpcnn.wrappers.relus import relus_behind_pools
+from hpcnn.wrappers.torch_layers import Apply, layer_function, make_relus_cheap
+from hpcnn.wrappers.torch_native import completed_by_torch, shape_of, tensors_of
+from hpcnn.wrappers.torch_split import Cut, SecondHalf, first_half
 
 Tensor = torch.Tensor
-Apply = Callable[[Tensor], Tensor]
 
 
 class TorchSegment(SegmentModel):
     """A segment in eager PyTorch on the CPU."""
 
     backend: ClassVar[str] = "torch"
-    capabilities: ClassVar[Capabilities] = Capabilities(weights_are_views=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(weights_are_views=True, can_split_backward=True)
 
     @classmethod
     def set_process_up(cls, options: Any, threads: int | None) -> None:
@@ -83,76 +64,61 @@ class TorchSegment(SegmentModel):
         self._parameters: dict[str, Tensor] = {}
         for parameter in segment.parameters:
             place = slice(parameter.offset, parameter.offset + int(np.prod(parameter.shape)))
-            leaf = flat_weights[place].view(parameter.shape).requires_grad_()
+            leaf = torch.nn.Parameter(flat_weights[place].view(parameter.shape))
             # Autograd adds into a gradient that is there already: accumulation, in the caller's memory.
             leaf.grad = flat_gradient[place].view(parameter.shape)
             self._parameters[parameter.name] = leaf
         self._modules: list[torch.nn.Module] = []
         shapes = (segment.input_shape, *segment.shapes)
         order = relus_behind_pools(segment.layers)
-        self._steps = [self._build(segment.layers[place], shapes[place]) for place in order]
-        self._make_relus_cheap([segment.layers[place] for place in order])
+        layers = [segment.layers[place] for place in order]
+        self._steps = [self._build(layer, shapes[place]) for layer, place in zip(layers, order, strict=True)]
+        make_relus_cheap(layers, self._steps)
+        self._weights_of_steps = [self._weights_of(layer) for layer in layers]
+        # Never asked for their weights' gradients alone: a layer of another's may hold others within, and the process
+        # would end in torch's kernel of group_norm for channels-last images.
+        with_weights = [layer for layer in layers if isinstance(layer, Conv2D | Dense | Native)]
+        self._source_needs_gradient = self.input_gradient or isinstance(next(iter(with_weights), None), Native)
+        self._weights_of_natives = [
+            self._parameters[parameter.name]
+            for parameter in segment.parameters
+            if isinstance(segment.layers[parameter.layer_index - segment.start], Native)
+        ]
         self._run: Callable[..., Tensor] = self._apply
         if self.options.compile:
             self._run = torch.compile(self._apply, mode=self.options.compile_mode)
-        self._slots: dict[int, tuple[Tensor, Tensor]] = {}
+        self.leaves = list(self._parameters.values())
+        self.in_training = self._run
+        """What a forward calls that a backward follows: of hpcnn.wrappers.torch_ddp where ranks add within torch."""
+        self._slots: dict[int, tuple[Tensor, Tensor, list[Cut]]] = {}
+        self._second_halves: dict[int, SecondHalf] = {}
 
     def _build(self, layer: Layer, input_shape: tuple[int, ...]) -> Apply | None:
-        """The layer as a function of its input; None for dropout, which is a product with a mask."""
-        if isinstance(layer, Conv2D):
-            return self._convolution(layer, input_shape)
-        if isinstance(layer, Dense):
-            kernel, bias = self._parameters[f"{layer.name}/kernel"], self._parameters[f"{layer.name}/bias"]
-            return lambda x: F.linear(x, kernel, bias)
-        if isinstance(layer, MaxPool2D):
-            return lambda x: F.max_pool2d(x, layer.size, layer.stride)
-        if isinstance(layer, AveragePool2D):
-            return lambda x: F.avg_pool2d(x, layer.size, layer.stride)
-        if isinstance(layer, Flatten):
-            return lambda x: x.flatten(1)
-        if isinstance(layer, ReLU):
-            return F.relu
-        if isinstance(layer, Tanh):
-            return torch.tanh
-        if isinstance(layer, Softmax):
-            return lambda x: x
-        if isinstance(layer, Dropout):
-            return None
         if isinstance(layer, Native):
             return self._native(layer, input_shape)
-        raise refuse_layer("torch", layer)
+        return layer_function(layer, input_shape, *self._weights_of(layer))
 
-    def _make_relus_cheap(self, layers: Sequence[Layer]) -> None:
-        """In place behind what does not need its output to go backward: the same bits, less memory to go through."""
-        for place in range(1, len(layers)):
-            if isinstance(layers[place], ReLU) and isinstance(layers[place - 1], Conv2D | Dense | MaxPool2D):
-                self._steps[place] = F.relu_
+    def _weights_of(self, layer: Layer) -> tuple[Tensor, ...]:
+        if isinstance(layer, Conv2D | Dense):
+            return self._parameters[f"{layer.name}/kernel"], self._parameters[f"{layer.name}/bias"]
+        return ()
 
     def _native(self, layer: Native, input_shape: tuple[int, ...]) -> Apply:
         made: Apply = make_native(layer, "torch")
-        own = _tensors(layer, made)
+        own = tensors_of(layer, made)
         shapes = {name: tuple(tensor.shape) for name, tensor in own.items()}
-        check_native(layer, shapes, _shape_of(layer, made, input_shape))
+        check_native(layer, shapes, shape_of(layer, made, input_shape))
         for name, tensor in own.items():
             leaf = self._parameters[f"{layer.name}/{name}"]
             tensor.data, tensor.grad = leaf.detach(), leaf.grad
+            self._parameters[f"{layer.name}/{name}"] = tensor
         if isinstance(made, torch.nn.Module):
             self._modules.append(made)
         return made
 
     @classmethod
     def complete_native(cls, layer: Native, input_shape: tuple[int, ...]) -> Native:
-        made: list[Apply] = [make_native(layer, "torch") for _ in range(2)]
-        values = [{name: tensor.detach().numpy() for name, tensor in _tensors(layer, one).items()} for one in made]
-        return completed(layer, found_tensors(values), _shape_of(layer, made[0], input_shape))
-
-    def _convolution(self, layer: Conv2D, input_shape: tuple[int, ...]) -> Apply:
-        kernel, bias = self._parameters[f"{layer.name}/kernel"], self._parameters[f"{layer.name}/bias"]
-        (top, bottom), (left, right) = resolved_padding(layer, input_shape)
-        if top == bottom and left == right:
-            return lambda x: F.conv2d(x, kernel, bias, layer.stride, (top, left), 1, layer.groups)
-        padding = (left, right, top, bottom)
-        return lambda x: F.conv2d(F.pad(x, padding), kernel, bias, layer.stride, 0, 1, layer.groups)
+        return completed_by_torch(layer, input_shape)
 
     def _input(self, x: Array) -> Tensor:
         tensor = torch.from_numpy(x)
@@ -163,42 +129,78 @@ class TorchSegment(SegmentModel):
             return tensor.as_strided(tensor.shape, (height * width, 1, width, 1))
         return tensor.contiguous(memory_format=torch.channels_last)
 
-    def _apply(self, x: Tensor, masks: Sequence[Tensor] | None) -> Tensor:
-        """All layers; dropouts take their masks in order, or do nothing where there are none (inference)."""
+    def _apply(self, x: Tensor, masks: Sequence[Tensor] | None, cuts: list[Cut] | None = None) -> Tensor:
+        """All layers; dropouts take their masks in order, or do nothing where there are none (inference).
+
+        `cuts` gets the outputs of those whose backward can be split."""
         waiting = iter(masks or ())
-        for apply in self._steps:
+        for apply, weights in zip(self._steps, self._weights_of_steps, strict=True):
             if apply is not None:
                 x = apply(x)
             elif masks is not None:
                 x = x * next(waiting)
+            if weights and cuts is not None and x.grad_fn is not None:
+                cuts.append(Cut(x.grad_fn, x.output_nr, weights))
         return x
 
     def forward(self, slot: int, x: Array, masks: Sequence[Array] = ()) -> Array:
-        if slot in self._slots:
+        if slot in self._slots or slot in self._second_halves:
             raise ValueError(f"slot {slot} is open already: close it before another forward")
         self.check_masks(masks)
-        source = self._input(x).requires_grad_(self.input_gradient)
-        output = self._run(source, [torch.from_numpy(mask) for mask in masks])
-        self._slots[slot] = (source, output)
+        source = self._input(x).requires_grad_(self._source_needs_gradient)
+        cuts: list[Cut] = []
+        given = [torch.from_numpy(mask) for mask in masks]
+        output = self.in_training(source, given, None if self.options.compile else cuts)
+        self._slots[slot] = (source, output, cuts)
         return _array(output)
 
     def backward(self, slot: int, output_gradient: Array) -> Array | None:
-        source, output = self._slots.pop(slot)
+        source, output, _ = self._slots.pop(slot)
         if output.requires_grad:
             torch.autograd.backward(output, torch.from_numpy(output_gradient))
         return self._taken(source)
 
     def loss_backward(self, slot: int, labels: NDArray[np.int64], divisor: float) -> LossResult:
-        source, logits = self._slots.pop(slot)
-        targets = torch.from_numpy(labels)
-        loss = F.cross_entropy(logits, targets, reduction="sum")
+        source, logits, _ = self._slots.pop(slot)
+        loss, correct = _loss(logits, labels)
         if loss.requires_grad:
             torch.autograd.backward(loss, torch.tensor(1.0 / divisor))
-        correct = int((logits.detach().argmax(1) == targets).sum())
         return LossResult(float(loss.detach()), correct, self._taken(source))
 
+    def check_split(self) -> None:
+        super().check_split()
+        if self.options.compile:
+            raise BackendError(
+                "torch with compile = true computes both halves of a backward at once: "
+                "leave [backend.torch] compile out, or choose another --schedule"
+            )
+
+    def backward_input(self, slot: int, output_gradient: Array) -> Array | None:
+        self.check_split()
+        source, output, cuts = self._slots.pop(slot)
+        return self._first_half(slot, output, torch.from_numpy(output_gradient), source, cuts)
+
+    def loss_backward_input(self, slot: int, labels: NDArray[np.int64], divisor: float) -> LossResult:
+        self.check_split()
+        source, logits, cuts = self._slots.pop(slot)
+        loss, correct = _loss(logits, labels)
+        input_gradient = self._first_half(slot, loss, torch.tensor(1.0 / divisor), source, cuts)
+        return LossResult(float(loss.detach()), correct, input_gradient)
+
+    def _first_half(
+        self, slot: int, output: Tensor, gradient: Tensor, source: Tensor, cuts: Sequence[Cut]
+    ) -> Array | None:
+        found, self._second_halves[slot] = first_half(output, gradient, source, cuts, self._weights_of_natives)
+        return self._returned(found)
+
+    def backward_weights(self, slot: int) -> None:
+        self._second_halves.pop(slot).add_gradients()
+
     def _taken(self, source: Tensor) -> Array | None:
-        return None if source.grad is None else _array(source.grad)
+        return self._returned(source.grad)
+
+    def _returned(self, input_gradient: Tensor | None) -> Array | None:
+        return _array(input_gradient) if self.input_gradient and input_gradient is not None else None
 
     @torch.inference_mode()
     def infer(self, x: Array) -> Array:
@@ -224,22 +226,8 @@ def _array(tensor: Tensor) -> Array:
     return array
 
 
-def _tensors(layer: Native, made: object) -> dict[str, torch.nn.Parameter]:
-    """A native layer's own parameters; a function has none."""
-    if not isinstance(made, torch.nn.Module):
-        return {}
-    refuse_state(layer, [name for name, _ in made.named_buffers()])
-    own = dict(made.named_parameters())
-    refuse_precision(layer, {name: str(tensor.dtype) for name, tensor in own.items() if tensor.dtype != torch.float32})
-    return own
-
-
-def _shape_of(layer: Native, made: Apply, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The output shape of one sample, from rows that also show whether the layer keeps to the rules."""
-
-    @torch.no_grad()
-    def call(rows: Array) -> object:
-        output = made(torch.from_numpy(rows))
-        return output.numpy() if isinstance(output, Tensor) else output
-
-    return probe(layer, call, input_shape)
+def _loss(logits: Tensor, labels: NDArray[np.int64]) -> tuple[Tensor, int]:
+    """The sum of row losses, and the rows classified rightly."""
+    targets = torch.from_numpy(labels)
+    loss = F.cross_entropy(logits, targets, reduction="sum")
+    return loss, int((logits.detach().argmax(1) == targets).sum())

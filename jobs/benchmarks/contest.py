@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -127,17 +128,24 @@ def start_together(commands: Sequence[Sequence[str]]) -> None:
 
 
 def process(command: Sequence[str]) -> subprocess.Popen[str]:
-    """A process in a group of its own, without thread settings of ours: what a program does by itself counts."""
+    """A process in a group of its own, without thread settings of ours: what a program does by itself counts.
+
+    Where it is several that meet over TCP, they do at a port that nobody else uses."""
     kept = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     path = os.pathsep.join(filter(None, (str(REPOSITORY), kept.get("PYTHONPATH"))))
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return subprocess.Popen(
         command,
         cwd=REPOSITORY,
-        env={**kept, **root, "PYTHONPATH": path},
+        env={**kept, **root, "PYTHONPATH": path, "MASTER_PORT": free_port()},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
+
+
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return str(server.getsockname()[1])

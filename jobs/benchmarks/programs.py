@@ -19,29 +19,51 @@ from typing import Any
 from contest import REPOSITORY, Command, Epochs
 
 NETWORK = "cnn2d_3layer_fullconnected_3layer"
+ROWS, HALF = "ROWS.csv", "HALF.csv"
+"""What stands for files of all rows of an epoch, and of half of them."""
 NOT_TRAINING = ("evaluate", "checkpoint")
 
 
 def hpcnn(
-    batch: int, threads: int, epochs: int, strategy: str, *flags: str, rows: str = "ROWS.csv", out: str = "OUT"
+    batch: int,
+    threads: int,
+    epochs: int,
+    strategy: str,
+    *flags: str,
+    network: str = NETWORK,
+    rows: str = ROWS,
+    out: str = "OUT",
 ) -> Command:
     return (
-        "python", "-m", "hpcnn", "train", "--network", NETWORK, "--strategy", strategy, "--train", rows,
+        "python", "-m", "hpcnn", "train", "--network", network, "--strategy", strategy, "--train", rows,
         "--optimizer", "adam", "--learning-rate", "0.001", "--global-batch", str(batch), "--threads", str(threads),
         "--epochs", str(epochs), "--no-progress", "--out", out, "--run-id", "run", *flags,
     )  # fmt: skip
 
 
-def plain(script: str, batch: int, threads: int, epochs: int, *flags: str) -> Command:
+def plain(
+    script: str,
+    batch: int,
+    threads: int,
+    epochs: int,
+    *flags: str,
+    network: str = NETWORK,
+    rows: str = ROWS,
+    out: str = "OUT/plain.json",
+) -> Command:
     return (
-        "python", script, "--network", NETWORK, "--train", "ROWS.csv", "--optimizer", "adam",
+        "python", script, "--network", network, "--train", rows, "--optimizer", "adam",
         "--learning-rate", "0.001", "--batch", str(batch), "--threads", str(threads), "--epochs", str(epochs),
-        "--json", "OUT/plain.json", *flags,
+        "--json", out, *flags,
     )  # fmt: skip
 
 
 def on_two_cores(command: Command) -> Command:
     return ("mpirun", "-np", "2", "--map-by", "core", "--bind-to", "core", *command)
+
+
+def on_core(core: int, command: Command) -> Command:
+    return ("taskset", "-c", str(core), *command)
 
 
 def hpcnn_epochs(run: Path) -> Epochs:
@@ -59,16 +81,20 @@ def read_hpcnn(folder: Path) -> list[Epochs]:
     return [hpcnn_epochs(run.parent) for run in sorted(folder.rglob("timing.csv"))]
 
 
-def alone_on(cores: list[int], rows: int, epochs: int, *flags: str) -> tuple[Command, ...]:
+def alone_on(
+    cores: list[int], batch: int, epochs: int, *flags: str, network: str = NETWORK, rows: str = HALF
+) -> tuple[Command, ...]:
     """A process of one thread on each core, which do not talk, each on half of the rows."""
+    sizes = batch, 1, epochs, "single"
     return tuple(
-        ("taskset", "-c", str(core), *hpcnn(rows, 1, epochs, "single", *flags, rows="HALF.csv", out=f"OUT/{place}"))
+        on_core(core, hpcnn(*sizes, *flags, network=network, rows=rows, out=f"OUT/{place}"))
         for place, core in enumerate(cores)
     )
 
 
 def read_plain(folder: Path) -> list[Epochs]:
-    return [[epoch["seconds"] for epoch in json.loads((folder / "plain.json").read_text())["epochs"]]]
+    documents = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("plain*.json"))]
+    return [[epoch["seconds"] for epoch in document["epochs"]] for document in documents]
 
 
 def settings(options: argparse.Namespace, **own: Any) -> dict[str, Any]:
@@ -85,8 +111,8 @@ def head_of(source: Path, rows: int, target: Path) -> Path:
 def train_files(options: argparse.Namespace, folder: Path) -> dict[str, Path]:
     """All rows of an epoch, and half of them, under the names that commands have for them."""
     return {
-        "ROWS.csv": head_of(options.train, options.rows, folder / "rows.csv"),
-        "HALF.csv": head_of(options.train, options.rows // 2, folder / "half.csv"),
+        ROWS: head_of(options.train, options.rows, folder / "rows.csv"),
+        HALF: head_of(options.train, options.rows // 2, folder / "half.csv"),
     }
 
 

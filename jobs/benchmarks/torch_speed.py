@@ -60,6 +60,8 @@ def defaults(options: argparse.Namespace) -> Iterator[Contest]:
         "plain, channels last": ("--tuned", "channels_last"),
         "plain, tuned": ("--tuned",),
     }
+    if options.quick:
+        tuned = {"plain, tuned": tuned["plain, tuned"]}
     yield Contest(
         f"one process, batch {batch}, tuning",
         settings(options, batch=batch, ranks=1, threads=options.threads),

@@ -62,6 +62,13 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     return options
 
 
+def threads_asked(default: int) -> int:
+    """What --threads says, for libraries that read it as they are imported."""
+    early = argparse.ArgumentParser(add_help=False)
+    early.add_argument("--threads", type=int, default=default)
+    return early.parse_known_args()[0].threads
+
+
 def tune_allocator() -> None:
     """Keep glibc from returning large activations to the kernel after each step (values of <malloc.h>)."""
     mallopt = ctypes.CDLL(None).mallopt

@@ -2,6 +2,7 @@
 
     python jobs/plain/torch_script.py --train data/train.csv --test data/test.csv --batch 50 --tuned
     mpirun -np 2 python jobs/plain/torch_script.py --ddp --threads 1 --train data/train.csv
+    mpirun -np 2 python jobs/plain/torch_script.py --horovod --threads 1 --train data/train.csv
 
 common.py says what the CSV and --replay hold.
 """
@@ -45,6 +46,18 @@ def cnn2d_2layer_fullconnected_2layer() -> nn.Sequential:
     return initialised(model, nn.init.xavier_uniform_)
 
 
+def cnn2d_2layer_fullconnected_3layer() -> nn.Sequential:
+    model = nn.Sequential(
+        nn.Conv2d(1, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(64, 128, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(128 * 7 * 7, 4096), nn.ReLU(), nn.Dropout(0.5),
+        nn.Linear(4096, 4096), nn.ReLU(), nn.Dropout(0.5),
+        nn.Linear(4096, 10),
+    )  # fmt: skip
+    return initialised(model, lambda kernel: nn.init.kaiming_uniform_(kernel, nonlinearity="relu"))  # He's
+
+
 def initialised(model: nn.Sequential, of_kernel: Callable[[Tensor], Tensor]) -> nn.Sequential:
     for parameter in model.parameters():
         of_kernel(parameter) if parameter.dim() > 1 else nn.init.zeros_(parameter)
@@ -53,7 +66,8 @@ def initialised(model: nn.Sequential, of_kernel: Callable[[Tensor], Tensor]) -> 
 
 BOTH = "allocator+channels_last"
 TUNING = "memory kept between steps (glibc), and the memory format that CPUs are fastest in"
-NETWORKS = {build.__name__: build for build in (cnn2d_3layer_fullconnected_3layer, cnn2d_2layer_fullconnected_2layer)}
+BUILDERS = cnn2d_3layer_fullconnected_3layer, cnn2d_2layer_fullconnected_2layer, cnn2d_2layer_fullconnected_3layer
+NETWORKS = {build.__name__: build for build in BUILDERS}
 
 
 class MaskedDropout(nn.Module):
@@ -87,12 +101,13 @@ class Training:
 
     def __init__(self, options: argparse.Namespace, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
-        torch.manual_seed(options.seed + rank)  # for dropout; DDP sends rank 0's initial weights to all
+        torch.manual_seed(options.seed + rank)  # for dropout; rank 0's initial weights are sent to all
         layers = NETWORKS[options.network]()
         if options.replay:
             layers = [MaskedDropout() if isinstance(layer, nn.Dropout) else layer for layer in layers]
         self.network = nn.Sequential(*layers)
-        if "channels_last" in options.tuned:
+        # Horovod takes contiguous weights alone; activations are channels last all the same, as their images are.
+        if "channels_last" in options.tuned and not options.horovod:
             self.network = self.network.to(memory_format=torch.channels_last)
         self.model: nn.Module = self.network
         if options.ddp:
@@ -100,6 +115,10 @@ class Training:
         optimizer = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[options.optimizer]
         momentum = {"momentum": options.momentum, "nesterov": options.nesterov} if options.optimizer == "sgd" else {}
         self.optimizer = optimizer(self.model.parameters(), lr=options.learning_rate, **momentum)
+        self.horovod = options.horovod
+        if options.horovod:
+            hvd.broadcast_parameters(self.network.state_dict(), root_rank=0)
+            self.optimizer = hvd.DistributedOptimizer(self.optimizer, self.network.named_parameters())
 
     def own_part(self, global_batch: Tensor) -> Tensor:
         return global_batch.tensor_split(self.size)[self.rank]
@@ -108,13 +127,15 @@ class Training:
         """One update; returns the sum of the losses of this rank's rows."""
         self.optimizer.zero_grad()
         loss = F.cross_entropy(self.model(x), labels, reduction="sum")
-        # DDP averages over ranks, whatever rows each had: times ranks over rows makes of that the mean over rows.
+        # Both average over ranks, whatever rows each had: times ranks over rows makes of that the mean over rows.
         (loss * (self.size / global_rows)).backward()
         self.optimizer.step()
         return loss.detach()
 
     def over_ranks(self, value: Tensor) -> float:
-        if self.size > 1:
+        if self.horovod:
+            value = hvd.allreduce(value, name="loss", op=hvd.Sum)
+        elif self.size > 1:
             dist.all_reduce(value)
         return value.item()
 
@@ -157,6 +178,15 @@ def join_ranks() -> tuple[int, int]:
     return rank, size
 
 
+def join_horovod() -> tuple[int, int]:
+    """Rank and size as Horovod has them from MPI."""
+    global hvd
+    import horovod.torch as hvd
+
+    hvd.init()
+    return hvd.rank(), hvd.size()
+
+
 def train(options: argparse.Namespace, rank: int, size: int) -> None:
     images = Images(options.train, options.tuned)
     training = Training(options, rank, size)
@@ -179,10 +209,12 @@ def replay(options: argparse.Namespace, rank: int, size: int) -> None:
 
 def main() -> None:
     parser = flags("PyTorch", NETWORKS, BOTH, TUNING, torch.get_num_threads())
-    parser.add_argument("--ddp", action="store_true", help="DistributedDataParallel with gloo over all processes")
+    parallel = parser.add_mutually_exclusive_group()
+    parallel.add_argument("--ddp", action="store_true", help="DistributedDataParallel with gloo over all processes")
+    parallel.add_argument("--horovod", action="store_true", help="Horovod's DistributedOptimizer over all processes")
     options = parse(parser)
     torch.set_num_threads(options.threads)
-    rank, size = join_ranks() if options.ddp else (0, 1)
+    rank, size = join_ranks() if options.ddp else join_horovod() if options.horovod else (0, 1)
     (replay if options.replay else train)(options, rank, size)
     if options.ddp:
         dist.destroy_process_group()

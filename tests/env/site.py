@@ -67,7 +67,7 @@ def load(mpi: str, folder: Path, root: Path, pins: Path) -> Site:
     """What `module load` does: the programs of one MPI first on PATH. pip keeps the settings that it has here."""
     programs = folder / mpi
     programs.mkdir()
-    for name in ("mpicc", "mpirun"):
+    for name in ("mpicc", "mpicxx", "mpirun"):
         (programs / name).symlink_to(f"/usr/bin/{name}.{mpi}")
     if mpi == "mpich":
         (programs / HELPER).symlink_to(f"/usr/bin/{HELPER}")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.env.classic import require_classic
 
 CLONE = Path(__file__).parents[2]
 
@@ -27,13 +30,26 @@ def variables_seen(machine, **given: str) -> dict[str, str]:
 
 def test_an_unknown_backend_lists_the_known(machine) -> None:
     line = machine.refusal("with.sh", "jax", "true")
-    assert line == "env: unknown backend 'jax'; known: torch, tensorflow, keras"
+    assert line == "env: unknown backend 'jax'; known: torch, tensorflow, keras, lasagne, keras-theano, caffe"
 
 
 def test_backends_of_one_recipe_share_its_environment(ready) -> None:
     for backend in ("torch", "tensorflow", "keras"):
         _, out, _ = ready.run("with.sh", backend, "printenv", "VIRTUAL_ENV")
         assert [Path(out.strip())] == ready.environments()
+
+
+def test_the_backend_is_hpcnns_default_there_whatever_it_was_before(ready) -> None:
+    for backend in ("torch", "tensorflow", "keras"):
+        _, out, _ = ready.run("with.sh", backend, "printenv", "HPCNN_BACKEND", HPCNN_BACKEND="caffe")
+        assert out == f"{backend}\n"
+
+
+def test_keras_on_theano_is_told_apart_from_keras() -> None:
+    require_classic()
+    for word in ("theano", "keras-theano"):
+        command = ["bash", "env/with.sh", word, "printenv", "HPCNN_BACKEND"]
+        assert subprocess.run(command, cwd=CLONE, capture_output=True, text=True).stdout == "keras-theano\n"
 
 
 def test_a_backend_without_a_command_is_a_usage_error(machine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import socket
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcnn.network.zoo import networks
 from tests.support.mpi import REPOSITORY, RankRun, run_ranks, run_session
 
 SCRIPT = REPOSITORY / "jobs" / "plain" / "torch_script.py"
@@ -34,3 +36,19 @@ def test_both_launchers_start_the_same_distributed_training(train: Path, tmp_pat
     found = [json.loads((tmp_path / name).read_text(encoding="utf-8")) for name in ("mpirun", "torchrun")]
     assert [one["ranks"] for one in found] == [2, 2]
     assert found[0]["epochs"][0]["loss"] == pytest.approx(found[1]["epochs"][0]["loss"], rel=1e-5)
+
+
+@pytest.mark.needs("torch")
+def test_it_has_the_networks_of_the_zoo(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    for name in ("common", SCRIPT.stem):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    script = importlib.import_module(SCRIPT.stem)
+    with torch.device("meta"):  # shapes alone
+        models = {name: build() for name, build in script.NETWORKS.items()}
+    theirs = {name: [value.numel() for value in model.parameters()] for name, model in models.items()}
+    architectures = {network.name: network.build((1, 28, 28), 10) for network in networks()}
+    ours = {name: [value.size for value in built.parameters] for name, built in architectures.items()}
+    assert theirs == ours

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -20,10 +21,10 @@ def train(csv: Path, out: Path) -> list[str]:
     return ["-m", "hpcnn", "train", "--train", str(csv), "--out", str(out), "--run-id", "run", "--threads", "1"]
 
 
-def run_faulty(tmp_path: Path, kind: str, ranks: int, rank: int, *flags: str) -> RankRun:
+def run_faulty(tmp_path: Path, kind: str, ranks: int, rank: int, *flags: str, moment: str = "3") -> RankRun:
     csv = write_digits(tmp_path)
     arguments = [*train(csv, tmp_path / "out")[2:], "--global-batch", "31", "--epochs", "200", *flags]
-    return run_ranks(ranks, ["-m", "tests.mpi.faulty_rank", kind, str(rank), "3", *arguments], timeout=120)
+    return run_ranks(ranks, ["-m", "tests.mpi.faulty_rank", kind, str(rank), moment, *arguments], timeout=120)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
@@ -50,10 +51,10 @@ def test_a_rank_that_is_killed_ends_the_job_and_counts_as_died(tmp_path: Path) -
     assert run.returncode != 0
     assert run.left_behind == ()
     folder = tmp_path / "out" / "run"
-    # The files say running; whoever reads them once the beats are old sees that it died, and where.
+    # The files say running; whoever reads them once the beats are old sees who has no last words, and where it was.
     state = read_state(folder, now=time.time() + 60)
-    assert state.state == "died"
-    assert "last seen: rank" in state.words
+    assert state.state in ("died", "stopped")  # as the launcher kills the others, or stops them
+    assert "last seen: rank 1 on" in state.words
     assert "step" in state.words
     assert list(folder.glob("*.tmp")) == []
 
@@ -68,12 +69,13 @@ def test_a_loss_that_is_no_number_ends_all_ranks_with_one_line(tmp_path: Path) -
     assert run.returncode != 0
     said = [line for line in run.stderr.splitlines() if line.startswith("hpcnn: ")]
     assert len(said) == 1
-    assert "the loss is" in said[0]
+    found = "the loss is|made weights that are no numbers"  # whichever the backend's rounding comes to first
+    assert re.search(found, said[0])
     assert "--learning-rate" in said[0]
     assert "Traceback" not in run.stderr
     state = read_state(tmp_path / "out" / "run")
     assert state.state == "failed"
-    assert "the loss is" in state.words
+    assert re.search(found, state.words)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -10,19 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hpcnn.config import DEFAULT_BACKEND
 from hpcnn.training.checkpoint import load_checkpoint
 from tests.mpi.test_training import CURVE, STEP_0
 from tests.support.mpi import run_ranks
-from tests.wrappers.backends import EVERY_BACKEND
+from tests.wrappers.backends import EVERY_BACKEND, KERAS_BACKEND
 
 STEPS = 8
 
 
 def trained(folder: Path, backend: str, ranks: int) -> Path:
+    over = ["--keras-backend", KERAS_BACKEND] if backend == "keras" else []
+    network = "keras_theano" if backend == "keras" and KERAS_BACKEND == "theano" else backend
     arguments = [
         "-m", "hpcnn", "train", "--train", "data/test.csv", "--global-batch", "50", "--max-steps", str(STEPS),
         "--optimizer", "sgd", "--learning-rate", "0.05", "--threads", "1", "--no-progress", "--backend", backend,
-        "--network", f"jobs/native/{backend}.toml", "--out", str(folder), "--run-id", f"np{ranks}",
+        *over, "--network", f"jobs/native/{network}.toml", "--out", str(folder), "--run-id", f"np{ranks}",
     ]  # fmt: skip
     run = run_ranks(ranks, arguments, timeout=120)
     assert run.returncode == 0, run.stderr
@@ -65,6 +68,7 @@ def test_a_layer_of_another_framework_is_refused_once(ranks: int, tmp_path: Path
     ]  # fmt: skip
     run = run_ranks(ranks, arguments, timeout=60)
     assert run.returncode == 1
-    words = "--backend torch cannot build native 'native1': jobs.native.tensorflow_layers:PReLU is tensorflow's own"
+    words = f"--backend {DEFAULT_BACKEND} cannot build native 'native1': jobs.native.tensorflow_layers:PReLU is "
+    words += "tensorflow's own"
     assert run.stderr.count(words) == 1
     assert not list(tmp_path.iterdir())

@@ -18,7 +18,7 @@ from tests.mpi.tolerances import STEP_0, STEP_5, assert_tensors_near
 from tests.mpi.training_driver import FiveSteps, five_steps, two_runs
 from tests.support.pool import on_ranks, results
 from tests.training.results import curve
-from tests.wrappers.backends import OTHER_BACKENDS
+from tests.wrappers.backends import OTHER_BACKENDS, chosen
 
 ROWS = 4 * BATCH + 2
 """Five steps, whose last has two rows: with three ranks and more, one has none."""
@@ -52,10 +52,11 @@ def architecture() -> Architecture:
 
 
 def train(backend: str, ranks: int, micro_batches: int, csv: Path) -> list[FiveSteps]:
-    settings = {"backend": backend, "micro_batches": micro_batches, "validation_fraction": 0.0}
+    settings = {**chosen(backend), "micro_batches": micro_batches, "validation_fraction": 0.0}
     return results(on_ranks(ranks, five_steps, str(csv), limit=LIMIT, **settings))
 
 
+@pytest.mark.matrix  # all of it, of torch, is in test_training.py
 @pytest.mark.parametrize(("ranks", "micro_batches"), CASES)
 def test_step_0_and_five_updates_are_those_of_one_process(
     trained: Any, architecture: Architecture, backend: str, ranks: int, micro_batches: int
@@ -82,7 +83,7 @@ def test_the_same_steps_again_leave_the_same_bits(
 
 
 def test_a_run_twice_leaves_the_same_curves_and_predictions(csv: Path, backend: str, tmp_path: Path) -> None:
-    results(on_ranks(3, two_runs, str(csv), str(tmp_path), backend=backend, limit=LIMIT))
+    results(on_ranks(3, two_runs, str(csv), str(tmp_path), **chosen(backend), limit=LIMIT))
     first, second = tmp_path / "first", tmp_path / "second"
     assert len(curve(first)) == 2 * 4
     assert curve(first) == curve(second)

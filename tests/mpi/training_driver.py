@@ -21,9 +21,9 @@ import numpy as np
 from mpi4py import MPI
 
 from hpcnn.config import RunConfig
-from hpcnn.network.masks import segment_masks
-from hpcnn.parallel.executor import LocalBatch
+from hpcnn.parallel.reducers import STATISTICS
 from hpcnn.records.phases import PhaseClock
+from hpcnn.training.batches import Batches
 from hpcnn.training.prepare import Prepared, prepare
 from hpcnn.training.process import set_threads
 from hpcnn.training.run import train
@@ -40,23 +40,19 @@ def config(csv: str, **changes: Any) -> RunConfig:
     return RunConfig(**{**settings, **changes})
 
 
-def local_batch(prepared: Prepared, epoch: int, step: int) -> LocalBatch:
-    rows = prepared.order.rows(epoch, step, prepared.shards)
-    x = prepared.train.batch(rows, prepared.normalisation)
-    masks = segment_masks(prepared.model.segment, prepared.config.seed, epoch, rows)
-    return LocalBatch(x, prepared.train.take_labels(rows), masks, prepared.order.batch_size(step))
-
-
 @dataclass(frozen=True)
 class FiveSteps:
-    """The reduced gradient of step 0, weights after five steps, each step's loss, this rank's rows of each step, and
-    whether weights and gradient were the same bits on all ranks in the end."""
+    """The reduced gradient of step 0, weights after five steps (both of the whole network), each step's loss, this
+    rank's rows of each step, whether weights and gradient were the same bits on all replicas in the end, what this rank
+    brought to the first sum (None where nothing is added), and what its reducer says of itself."""
 
     gradient: Any
     weights: Any
     losses: list[float]
     rows: list[int]
     replicas_equal: bool
+    brought: Any = None
+    reducer: Any = None
 
 
 def five_steps(comm: Any, csv: str, **settings: Any) -> FiveSteps:
@@ -64,14 +60,60 @@ def five_steps(comm: Any, csv: str, **settings: Any) -> FiveSteps:
     chosen = config(csv, **settings)
     set_threads(chosen.threads or 1, os.environ)
     prepared = prepare(chosen, comm, PhaseClock(), chosen.threads or 1)
-    gradients, losses, rows = [], [], []
+    batches, gradient, losses, rows = Batches(prepared), None, [], []
+    brought = _watched(prepared)
     for step in range(5):
-        batch = local_batch(prepared, 1, step)
+        batch = batches.of_step(1, step)
         losses.append(prepared.executor.step(batch, prepared.rate.at(step)).loss)
-        rows.append(len(batch.x))
-        gradients.append(prepared.vectors.gradient.copy())
-    bits = prepared.vectors.weights.tobytes() + prepared.vectors.gradient.tobytes()
-    return FiveSteps(gradients[0], prepared.vectors.weights.copy(), losses, rows, len(set(comm.allgather(bits))) == 1)
+        rows.append(len(batch.labels))
+        if step == 0:
+            gradient = whole(comm, prepared, "gradient")
+    vectors = [part.vectors for part in prepared.parts.values()]
+    bits = b"".join(one.weights.tobytes() + one.gradient.tobytes() for one in vectors)
+    replicas = prepared.links.replicas
+    same = replicas is None or len(set(replicas.allgather(bits))) == 1
+    weights, adds = whole(comm, prepared, "weights"), prepared.fused or prepared.links.reducer
+    found = FiveSteps(
+        gradient, weights, losses, rows, all(comm.allgather(same)),
+        np.concatenate([one for _, one in sorted(brought.items())]) if brought else None, adds and adds.describe(),
+    )  # fmt: skip
+    del vectors
+    prepared.close()
+    return found
+
+
+def _watched(prepared: Prepared) -> dict[int, Any]:
+    """The gradients of segments as they are before they are added for the first time, once they are."""
+    brought: dict[int, Any] = {}
+    reducer = prepared.links.reducer
+    if reducer is None:
+        return brought
+
+    def watch(add: Any) -> Any:
+        def watched(segment: int, message: Any) -> None:
+            brought.setdefault(segment, message[:-STATISTICS].copy())
+            add(segment, message)
+
+        return watched
+
+    reducer.reduce, reducer.post = watch(reducer.reduce), watch(reducer.post)  # type: ignore[method-assign]
+    return brought
+
+
+def whole(comm: Any, prepared: Prepared, name: str) -> Any:
+    """Collective. `weights` or `gradient` of all segments as rank 0's replica holds them, in the canonical layout."""
+    vector = np.full(prepared.architecture.size, np.nan, np.float32)
+    mine = [(part.segment.offset, getattr(part.vectors, name)) for part in prepared.parts.values()]
+    replica, _, _ = prepared.grid.place(comm.rank)
+    for theirs, pieces in comm.allgather((replica, mine)):
+        for offset, piece in pieces if theirs == 0 else []:
+            vector[offset : offset + piece.size] = piece
+    return vector
+
+
+def one_run(comm: Any, csv: str, **settings: Any) -> str:
+    """Collective. Trains and tests on the same rows; the run's folder."""
+    return str(train(config(csv, test=csv, **settings), comm).folder)
 
 
 def two_runs(comm: Any, csv: str, out: str, **settings: Any) -> None:
@@ -89,6 +131,7 @@ def main(csv: str, out: Path) -> None:
         results[f"replicas_{micro_batches}"] = found.replicas_equal
         results[f"weights_{micro_batches}"] = found.weights
     prepared = prepare(config(csv), comm, PhaseClock(), 1)
+    prepared.close()
     order = prepared.order
     for name, epoch in (("rows", 1), ("other", 2)):
         mine = [order.rows(epoch, step, prepared.shards) for step in range(order.steps_per_epoch)]

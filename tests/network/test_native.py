@@ -61,11 +61,14 @@ def test_two_drawn_tensors_of_a_layer_draw_from_streams_of_their_own() -> None:
     assert not np.array_equal(first, second)
 
 
-@pytest.mark.parametrize(("backend", "fans"), [("torch", (27, 36)), ("keras", (8, 6))])
-def test_fans_are_counted_in_the_frameworks_order_of_axes(backend: str, fans: tuple[int, int]) -> None:
-    # torch: out 4, in 3, window 3 x 3; the others: window 1 x 2, in 4, out 3
-    shape = (4, 3, 3, 3) if backend == "torch" else (1, 2, 4, 3)
-    assert Native(backend=backend, build="mine:Any").fans(shape) == fans
+@pytest.mark.parametrize("backend", ["torch", "caffe", "lasagne", "tensorflow", "keras"])
+def test_fans_are_counted_in_the_frameworks_order_of_axes(backend: str) -> None:
+    layer = Native(backend=backend, build="mine:Any")
+    if backend in ("tensorflow", "keras"):
+        assert layer.fans((1, 2, 4, 3)) == (8, 6)  # window 1 x 2, in 4, out 3
+    else:
+        assert layer.fans((4, 3, 3, 3)) == (27, 36)  # out 4, in 3, window 3 x 3
+    assert layer.fans((4, 3)) == ((3, 4) if backend in ("torch", "caffe") else (4, 3))
 
 
 @pytest.mark.parametrize(

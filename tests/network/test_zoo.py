@@ -6,10 +6,12 @@ from hpcnn.errors import NetworkError
 from hpcnn.network import Architecture, Conv2D, Dense, Dropout, find_network, networks, register_network
 
 THREE, TWO = "cnn2d_3layer_fullconnected_3layer", "cnn2d_2layer_fullconnected_2layer"
+WIDE = "cnn2d_2layer_fullconnected_3layer"
 CONV, DENSE = "convolution relu", "dense relu dropout"
 TYPES = {
     THREE: f"{CONV} {CONV} max_pool {CONV} max_pool flatten {DENSE} {DENSE} dense softmax",
     TWO: f"{CONV} max_pool {CONV} max_pool flatten {DENSE} dense softmax",
+    WIDE: f"{CONV} max_pool {CONV} max_pool flatten {DENSE} {DENSE} dense softmax",
 }
 
 
@@ -17,12 +19,12 @@ def build(name: str) -> Architecture:
     return find_network(name).build((1, 28, 28), 10)
 
 
-@pytest.mark.parametrize(("name", "parameters"), [(THREE, 246_682), (TWO, 3_274_634)])
+@pytest.mark.parametrize(("name", "parameters"), [(THREE, 246_682), (TWO, 3_274_634), (WIDE, 42_723_082)])
 def test_the_networks_have_their_documented_parameter_counts(name: str, parameters: int) -> None:
     assert build(name).size == parameters
 
 
-@pytest.mark.parametrize("name", [THREE, TWO])
+@pytest.mark.parametrize("name", TYPES)
 def test_the_networks_have_their_documented_layers(name: str) -> None:
     architecture = build(name)
     assert architecture.name == name
@@ -34,6 +36,7 @@ def test_the_networks_have_their_documented_layers(name: str) -> None:
     [
         (THREE, [32, 48, 32], (3, 3), [128, 128, 10], [0.25, 0.25], "lecun_uniform"),
         (TWO, [32, 64], (5, 5), [1024, 10], [0.5], "glorot_uniform"),
+        (WIDE, [64, 128], (5, 5), [4096, 4096, 10], [0.5, 0.5], "he_uniform"),
     ],
 )
 def test_the_networks_have_their_documented_sizes_and_start(
@@ -61,18 +64,19 @@ def test_the_history_is_the_documented_one_and_read_only() -> None:
         "validation_fraction": 0.2,
     }
     assert dict(find_network(TWO).history) == {"optimizer": "adam", "learning_rate": 5e-4, "global_batch": 50}
+    assert dict(find_network(WIDE).history) == {"optimizer": "adam", "learning_rate": 1e-4, "global_batch": 128}
     with pytest.raises(TypeError):
         find_network(TWO).history["epochs"] = 1  # type: ignore[index]
 
 
 def test_the_list_is_sorted_and_says_what_each_network_is() -> None:
-    assert [entry.name for entry in networks()] == [TWO, THREE]
+    assert [entry.name for entry in networks()] == [TWO, WIDE, THREE]
     assert all(entry.summary.endswith(".") and "\n" not in entry.summary for entry in networks())
 
 
 def test_an_unknown_network_lists_the_choices() -> None:
     with pytest.raises(
-        NetworkError, match=f"network 'resnet' is unknown; choose one of {TWO}, {THREE}, or give a file"
+        NetworkError, match=f"network 'resnet' is unknown; choose one of {TWO}, {WIDE}, {THREE}, or give a file"
     ):
         find_network("resnet")
 

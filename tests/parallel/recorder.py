@@ -1,19 +1,22 @@
-"""A recorder around the real torch wrapper, so that what an executor asks of a wrapper can be read, and one rank's step
+"""A recorder around a real wrapper, so that what an executor asks of a wrapper can be read, and one rank's step
 on a network so small that what float32 may do to it can be written down."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from hpcnn.config import DEFAULT_BACKEND
 from hpcnn.network import Architecture, Dense, Dropout, Flatten, Softmax, initial_weights
-from hpcnn.parallel.executor import Divisor, Executor, FlatVectors, LocalBatch, StepResult, global_rows
+from hpcnn.parallel.executor import Executor
 from hpcnn.parallel.inject import injected_divisor
 from hpcnn.parallel.optimizers import SGD
+from hpcnn.parallel.parts import Divisor, FlatVectors, Links, LocalBatch, Part, StepResult, global_rows
 from hpcnn.parallel.program import parse_program
+from hpcnn.parallel.reducers import make_reducer
 from hpcnn.records.phases import PhaseClock
 from hpcnn.wrappers.contract import LossResult
 from hpcnn.wrappers.registry import open_backend
@@ -35,18 +38,28 @@ the division, of shares below 2, add 28: 144. Each of the rows 0 to 7 has a shar
 
 
 class Recorder:
-    """The two calls that a step of a whole network makes, noted and passed on; any other is an AttributeError."""
+    """The calls that a step of a whole network makes, noted and passed on; any other is an AttributeError.
 
-    def __init__(self, vectors: FlatVectors, network: Architecture) -> None:
-        self.model = open_backend("torch")(network.whole, vectors.weights, vectors.gradient)
+    `fuses_loss`: whether a forward and its loss are one call, as a backend says of itself."""
+
+    def __init__(self, vectors: FlatVectors, network: Architecture, fuses_loss: bool) -> None:
+        self.model = open_backend(DEFAULT_BACKEND)(network.whole, vectors.weights, vectors.gradient)
+        self.segment = network.whole
+        self.capabilities = replace(self.model.capabilities, fuses_loss=fuses_loss)
         self._noted: list[tuple[Any, ...]] = []
 
     @property
     def calls(self) -> list[tuple[Any, ...]]:
-        """("forward", slot, numbers of the rows) and ("loss", slot, labels, divisor)."""
+        """("forward", slot, numbers of the rows), ("loss", slot, labels, divisor) and ("both", labels, divisor)."""
         return [
-            (name, slot, (16 * array[:, 0, 0, 0] if name == "forward" else array).tolist(), *rest)
-            for name, slot, array, *rest in self._noted
+            (
+                name,
+                *(
+                    (16 * one[:, 0, 0, 0] if name == "forward" else one).tolist() if np.ndim(one) else one
+                    for one in rest
+                ),
+            )
+            for name, *rest in self._noted
         ]
 
     def forward(self, slot: int, x: Array, masks: Sequence[Array] = ()) -> Array:
@@ -56,6 +69,10 @@ class Recorder:
     def loss_backward(self, slot: int, labels: Array, divisor: float) -> LossResult:
         self._noted.append(("loss", slot, labels, divisor))
         return self.model.loss_backward(slot, labels, divisor)
+
+    def forward_loss_backward(self, x: Array, masks: Sequence[Array], labels: Array, divisor: float) -> LossResult:
+        self._noted.append(("both", labels, divisor))
+        return self.model.forward_loss_backward(x, masks, labels, divisor)
 
 
 def batch_of(rows: int, global_row_count: int, first: int = 0) -> LocalBatch:
@@ -93,15 +110,18 @@ class Rank:
         divisor: Divisor = global_rows,
         measure_norm: bool = True,
         network: Architecture = NETWORK,
+        fuses_loss: bool = False,
     ) -> None:
+        reducer = None if comm is None else make_reducer("plain", comm, world=comm, backend="torch")
         self.vectors = FlatVectors(network.whole)
         self.vectors.weights[:] = initial_weights(network, 3)
         self.vectors.message.fill(np.nan)  # whatever memory held before
-        self.model = Recorder(self.vectors, network)
+        self.model = Recorder(self.vectors, network, fuses_loss)
         self.clock = PhaseClock()
         self.optimizer = SGD(network.size)
         self.executor = Executor(
-            parse_program(program), self.model, self.vectors, self.optimizer, self.clock, comm,
+            parse_program(program), {0: Part(self.model, self.vectors, self.optimizer)}, self.clock,  # type: ignore[arg-type]
+            Links(comm, reducer=reducer),
             divisor=divisor, measure_norm=measure_norm,
         )  # fmt: skip
 

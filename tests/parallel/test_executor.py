@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcnn.errors import ConfigError
 from hpcnn.network import Architecture, Dense, Flatten, Softmax
-from hpcnn.parallel.executor import STATISTICS, FlatVectors, LocalBatch
 from hpcnn.parallel.grid import Grid
+from hpcnn.parallel.parts import STATISTICS, FlatVectors, LocalBatch
 from hpcnn.parallel.program import Kind, Operation, program_text
 from hpcnn.parallel.strategies import make_program
 from tests.parallel.recorder import (
@@ -59,6 +58,26 @@ def test_operations_are_carried_out_in_the_programs_order() -> None:
         ("loss", 0, [0], 9.0),
     ]
     assert_is_the_sum_over(batch, rank.vectors.message)
+
+
+def test_a_forward_right_before_its_loss_is_one_call_with_it_where_the_backend_says_so() -> None:
+    batch = batch_of(4, global_row_count=9)
+    rank = Rank("F0.0 L0.0 F0.1 F0.2 L0.2 L0.1 F0.3 L0.3 U0", fuses_loss=True)
+    rank.executor.step(batch, 0.1)
+    assert rank.model.calls == [
+        ("both", [0], 9.0),
+        ("forward", 1, [1.0]),
+        ("both", [2], 9.0),
+        ("loss", 1, [1], 9.0),
+        ("both", [0], 9.0),
+    ]
+    assert_is_the_sum_over(batch, rank.vectors.message)
+    counts = {phase: tally.count for _, phase, tally in rank.clock.rows()}
+    assert (counts["gradient"], counts["forward"], counts["backward"]) == (3, 1, 1)
+    idle = Rank("F0.0 L0.0 U0", fuses_loss=True)
+    idle.executor.step(batch_of(0, global_row_count=2), 0.1)
+    assert idle.model.calls == []
+    assert not idle.vectors.message.any()
 
 
 def test_micro_batches_beyond_the_rows_compute_nothing() -> None:
@@ -182,15 +201,7 @@ def test_a_step_is_timed_phase_by_phase(ranks: int) -> None:
         assert seconds == pytest.approx(wall_seconds, rel=0.02)
 
 
-def test_an_operation_that_nothing_carries_out_is_refused_at_the_start() -> None:
-    with pytest.raises(ConfigError) as refusal:
-        Rank("F0.0 B0.1 U0")
-    assert str(refusal.value) == (
-        "the program's B0.1 is a backward, but a rank carries out forward, loss, reduce, update: use another --strategy"
-    )
-
-
 def test_an_operation_on_rows_without_a_micro_batch_is_a_defect() -> None:
     rank = Rank("U0")
     with pytest.raises(ValueError, match="F0 has no micro-batch"):
-        rank.executor._forward(Operation(Kind.FORWARD, 0), batch_of(1, 1), 0.0)
+        rank.executor._forward(Operation(Kind.FORWARD, 0), batch_of(1, 1))

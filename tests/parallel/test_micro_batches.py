@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,13 @@ from hpcnn.network import (
     initial_weights,
     segment_masks,
 )
-from hpcnn.parallel.executor import Executor, FlatVectors, LocalBatch
+from hpcnn.parallel.executor import Executor
 from hpcnn.parallel.grid import Grid
 from hpcnn.parallel.optimizers import SGD
+from hpcnn.parallel.parts import FlatVectors, Links, LocalBatch, Part
 from hpcnn.parallel.strategies import make_program
 from hpcnn.records.phases import PhaseClock
+from hpcnn.wrappers.contract import SegmentModel
 from hpcnn.wrappers.registry import open_backend
 from tests.parallel.recorder import batch_of
 from tests.wrappers.backends import EVERY_BACKEND
@@ -72,17 +75,24 @@ NETWORK = Architecture(
 )
 
 
-def step_of(backend: str, micro_batches: int) -> tuple[Any, FlatVectors]:
-    """One step on the same rows: its result, and the vectors that it leaves."""
+@cache
+def model_of(backend: str) -> tuple[SegmentModel, FlatVectors]:
+    """One for all steps: some backends compile for seconds."""
     vectors = FlatVectors(NETWORK.whole)
+    return open_backend(backend)(NETWORK.whole, vectors.weights, vectors.gradient), vectors
+
+
+def step_of(backend: str, micro_batches: int) -> tuple[Any, Any]:
+    """One step on the same rows: its result, and the gradient."""
+    model, vectors = model_of(backend)
     vectors.weights[:] = initial_weights(NETWORK, 3)
-    model = open_backend(backend)(NETWORK.whole, vectors.weights, vectors.gradient)
     program = make_program("single", Grid(dp=1), 0, micro_batches)
-    executor = Executor(program, model, vectors, SGD(NETWORK.size), PhaseClock(), None)
+    executor = Executor(program, {0: Part(model, vectors, SGD(NETWORK.size))}, PhaseClock(), Links(None))
     generator = np.random.default_rng(0)
     x = generator.normal(size=(ROWS, *NETWORK.input_shape)).astype(np.float32)
     masks = segment_masks(NETWORK.whole, 3, 1, np.arange(ROWS))
-    return executor.step(LocalBatch(x, generator.integers(3, size=ROWS), masks, ROWS + 2), 0.1), vectors
+    result = executor.step(LocalBatch(x, generator.integers(3, size=ROWS), masks, ROWS + 2), 0.1)
+    return result, vectors.gradient.copy()
 
 
 @EVERY_BACKEND
@@ -93,7 +103,7 @@ def test_the_gradient_does_not_depend_on_the_number_of_micro_batches(backend: st
     # of the two; a library may compute the rows before it otherwise too, for another number of them: three passes.
     bound = 3 * 2 * 7e-7
     for parameter in NETWORK.parameters:
-        ours, theirs = (parameter.view(vectors.gradient) for vectors in (actual, expected))
+        ours, theirs = map(parameter.view, (actual, expected))
         assert np.linalg.norm(theirs) > 1e-3
         assert np.linalg.norm(ours - theirs) <= bound * np.linalg.norm(theirs)
     assert cut.loss == pytest.approx(whole.loss, rel=bound)

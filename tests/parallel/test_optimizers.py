@@ -169,6 +169,7 @@ WITNESSES: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", WITNESSES)
+@pytest.mark.needs("torch")
 def test_torch_takes_the_same_steps_at_a_constant_rate(name: str) -> None:
     torch = pytest.importorskip("torch")
     size = BLOCK + 1

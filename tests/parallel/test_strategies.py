@@ -9,22 +9,18 @@ import pytest
 from hpcnn import config
 from hpcnn.errors import ConfigError, LaunchError
 from hpcnn.parallel.grid import Grid
-from hpcnn.parallel.program import Kind, program_text
+from hpcnn.parallel.pipeline import pipeline_programs
+from hpcnn.parallel.program import COMPUTING, Kind, program_text
+from hpcnn.parallel.schedules import SCHEDULES
 from hpcnn.parallel.strategies import STRATEGIES, make_program, register_strategy
 
-PLACES = {
-    Kind.FORWARD: "compute",
-    Kind.LOSS: "compute",
-    Kind.BACKWARD: "compute",
-    Kind.REDUCE: "communicate",
-    Kind.UPDATE: "update",
-}
+PLACES = {kind: "compute" if kind in COMPUTING else "communicate" for kind in Kind} | {Kind.UPDATE: "update"}
 
 
 def table(name: str, grid: Grid, rank: int, micro_batches: int) -> str:
     """The schedule table of one rank: each operation in its line and its own column."""
     program = make_program(name, grid, rank, micro_batches)
-    lines = {place: "" for place in PLACES.values()}
+    lines = dict.fromkeys(("compute", "communicate", "update"), "")
     for operation in program:
         for place in lines:
             text = str(operation)
@@ -85,8 +81,69 @@ def test_data_with_stages_or_parts_is_refused(grid: Grid) -> None:
     )
 
 
+def test_a_stage_of_a_pipeline_with_three_micro_batches() -> None:
+    assert table("pipeline", Grid(dp=1, pp=2), 0, 3) == expected("""
+        compute      F0.0      F0.1           B0.0 F0.2           B0.1      B0.2
+        communicate       S0.0      S0.1 G0.0           S0.2 G0.1      G0.2         H0
+        update                                                                   U0
+    """)
+    assert table("pipeline", Grid(dp=1, pp=2), 1, 3) == expected("""
+        compute           F1.0 L1.0           F1.1 L1.1           F1.2 L1.2
+        communicate  A1.0           T1.0 A1.1           T1.1 A1.2           T1.2    H0
+        update                                                                   U1
+    """)
+
+
+@pytest.mark.parametrize("replica", [0, 1, 2])
+@pytest.mark.parametrize(("schedule", "chunks"), [(name, 2 if name == "interleaved" else 1) for name in SCHEDULES])
+def test_each_replica_of_a_hybrid_has_the_programs_of_its_stages(schedule: str, chunks: int, replica: int) -> None:
+    grid = Grid(dp=3, pp=2)
+    programs = [make_program("hybrid", grid, 2 * replica + stage, 4, schedule, chunks) for stage in range(2)]
+    assert programs == pipeline_programs(schedule, 2, 4, chunks, dp=3)
+
+
+def test_the_schedule_is_1f1b_where_none_is_named() -> None:
+    grid = Grid(dp=1, pp=3)
+    assert make_program("pipeline", grid, 1, 4) == pipeline_programs("1f1b", 3, 4)[1]
+    assert make_program("pipeline", grid, 1, 4, "gpipe") == pipeline_programs("gpipe", 3, 4)[1]
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2, 5])
+def test_a_pipeline_of_one_stage_is_single(micro_batches: int) -> None:
+    assert make_program("pipeline", Grid(dp=1), 0, micro_batches) == make_program(
+        "single", Grid(dp=1), 0, micro_batches
+    )
+
+
+@pytest.mark.parametrize("grid", [Grid(dp=2, pp=2), Grid(dp=4), Grid(dp=1, pp=2, tp=2)])
+def test_a_pipeline_with_replicas_or_parts_is_refused(grid: Grid) -> None:
+    with pytest.raises(LaunchError) as refusal:
+        make_program("pipeline", grid, 0, 1)
+    assert str(refusal.value) == (
+        f"--strategy pipeline has one replica and one part, but --grid is {grid}: give pp={grid.size}, "
+        "or use --strategy hybrid"
+    )
+
+
+@pytest.mark.parametrize("grid", [Grid(dp=1, pp=2), Grid(dp=4), Grid(dp=1), Grid(dp=2, pp=2, tp=2)])
+def test_a_hybrid_without_replicas_or_stages_is_refused(grid: Grid) -> None:
+    with pytest.raises(LaunchError) as refusal:
+        make_program("hybrid", grid, 0, 1)
+    assert str(refusal.value) == (
+        f"--strategy hybrid has several replicas of several stages and one part, but --grid is {grid}: "
+        "give dp=2,pp=2 or more, or use --strategy data or pipeline"
+    )
+
+
+def test_a_schedule_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--schedule 'best' is unknown"):
+        make_program("pipeline", Grid(dp=1, pp=2), 0, 1, "best")
+    with pytest.raises(ConfigError, match="--schedule gpipe has one segment a stage, but --chunks is 2"):
+        make_program("hybrid", Grid(dp=2, pp=2), 0, 1, "gpipe", 2)
+
+
 def test_an_unknown_strategy_lists_the_choices() -> None:
-    with pytest.raises(ConfigError, match=r"--strategy 'date' is unknown: choose from single, data"):
+    with pytest.raises(ConfigError, match=r"--strategy 'date' is unknown: choose from single, data, pipeline, hybrid"):
         make_program("date", Grid(dp=1), 0, 1)
 
 
@@ -97,5 +154,5 @@ def test_the_flag_offers_exactly_the_strategies_that_there_are() -> None:
 def test_a_name_is_registered_once() -> None:
     before = dict(STRATEGIES)
     with pytest.raises(ConfigError, match="strategy 'data' is registered already: choose another name"):
-        register_strategy("data")(lambda grid, rank, micro_batches: ())
+        register_strategy("data")(lambda plan, rank: ())
     assert before == STRATEGIES

@@ -13,11 +13,13 @@ from hpcnn.data.dataset import Dataset, load_dataset
 from hpcnn.data.normalise import fit_normalisation
 from hpcnn.data.order import BatchOrder
 from hpcnn.network import Architecture, get_network, initial_weights, segment_masks
-from hpcnn.parallel.executor import Executor, FlatVectors, LocalBatch
+from hpcnn.parallel.executor import Executor
 from hpcnn.parallel.grid import Grid
 from hpcnn.parallel.optimizers import Optimizer
+from hpcnn.parallel.parts import FlatVectors, Links, LocalBatch, Part
 from hpcnn.parallel.strategies import make_program
 from hpcnn.records.phases import PhaseClock
+from hpcnn.wrappers.contract import SegmentModel
 from hpcnn.wrappers.registry import open_backend
 from tests.parity.kinks import CLEAR, margins
 
@@ -61,15 +63,21 @@ def clear_of_kinks(batch: LocalBatch, architecture: Architecture, weights: Array
     return LocalBatch(batch.x[clear], batch.labels[clear], [mask[clear] for mask in batch.masks], int(count))
 
 
+@cache
+def _model_of(backend: str, architecture: Architecture) -> tuple[SegmentModel, FlatVectors]:
+    """One for all that ask, one after the other: some backends compile for seconds."""
+    vectors = FlatVectors(architecture.whole)
+    return open_backend(backend)(architecture.whole, vectors.weights, vectors.gradient), vectors
+
+
 def executor_of(
     backend: str, architecture: Architecture, weights: Array, optimizer: Optimizer
 ) -> tuple[Executor, FlatVectors]:
-    """A backend about to train in one process, and the vectors that it works on."""
-    vectors = FlatVectors(architecture.whole)
+    """A backend about to train in one process, and the vectors that it works on, which are the next one's too."""
+    model, vectors = _model_of(backend, architecture)
     vectors.weights[:] = weights
-    model = open_backend(backend)(architecture.whole, vectors.weights, vectors.gradient)
     program = make_program("single", Grid(dp=1), 0, 1)
-    return Executor(program, model, vectors, optimizer, PhaseClock(begin=0.0), None), vectors
+    return Executor(program, {0: Part(model, vectors, optimizer)}, PhaseClock(begin=0.0), Links(None)), vectors
 
 
 def relative_errors(architecture: Architecture, actual: Array, expected: Array) -> dict[str, float]:

@@ -6,7 +6,7 @@ import csv
 import math
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,9 @@ from hpcnn.network.initial import initial_weights
 from hpcnn.network.masks import segment_masks
 from hpcnn.network.network_file import get_network
 from hpcnn.training.checkpoint import load_checkpoint
+from tests.support.kept import QUICK_XLA, THEANO
 from tests.support.mpi import REPOSITORY, RankRun, run_ranks, run_session
+from tests.training.worlds import SHARED
 
 PLAIN = REPOSITORY / "jobs" / "plain"
 SEED = 7
@@ -81,6 +83,7 @@ class Problem:
     setting: Setting
     architecture: Architecture
     folder: Path
+    batch: int
 
     @property
     def rows(self) -> Path:
@@ -97,24 +100,23 @@ class Problem:
         ]  # fmt: skip
 
 
-def problem(setting: Setting, folder: Path) -> Problem:
-    made = Problem(setting, get_network(setting.network, (1, 28, 28), 10), folder)
+def problem(setting: Setting, folder: Path, rows: int = ROWS, batch: int = BATCH) -> Problem:
+    made = Problem(setting, get_network(setting.network, (1, 28, 28), 10), folder, batch)
     with open(REPOSITORY / "data" / "train.csv", encoding="utf-8") as stream:
-        made.rows.write_text("".join(next(stream) for _ in range(1 + ROWS)), encoding="utf-8")
-    np.savez(folder / "replay.npz", **recording(made.architecture))
+        made.rows.write_text("".join(next(stream) for _ in range(1 + rows)), encoding="utf-8")
+    np.savez(folder / "replay.npz", **recording(made.architecture, rows, batch))
     return made
 
 
-def recording(architecture: Architecture) -> dict[str, Any]:
+def recording(architecture: Architecture, rows: int, batch: int) -> dict[str, Any]:
     """What the plain script replays: our initial weights, batches and dropout masks."""
-    order = BatchOrder(ROWS, default_logical_shards(ROWS, BATCH), BATCH, 0.0, SEED)
+    order = BatchOrder(rows, default_logical_shards(rows, batch), batch, 0.0, SEED)
     values = named(architecture, initial_weights(architecture, SEED)).values()
     found: dict[str, Any] = {f"parameter_{place}": value for place, value in enumerate(values)}
     steps = [(epoch, step) for epoch in range(1, EPOCHS + 1) for step in range(order.steps_per_epoch)]
     for number, (epoch, step) in enumerate(steps):
-        rows = order.rows(epoch, step, range(order.logical_shards))
-        found[f"rows_{number}"] = rows
-        for place, mask in enumerate(segment_masks(architecture.whole, SEED, epoch, rows)):
+        found[f"rows_{number}"] = dealt = order.rows(epoch, step, range(order.logical_shards))
+        for place, mask in enumerate(segment_masks(architecture.whole, SEED, epoch, dealt)):
             found[f"mask_{number}_{place}"] = mask
     return found
 
@@ -123,10 +125,10 @@ def named(architecture: Architecture, vector: Any) -> dict[str, Any]:
     return {parameter.name: parameter.view(vector) for parameter in architecture.parameters}
 
 
-def hpcnn_training(problem: Problem, ranks: int) -> Trained:
-    out = problem.folder / f"hpcnn-{ranks}"
-    flags = ["--seed", SEED, "--global-batch", BATCH, "--epochs", EPOCHS, "--out", out.parent, "--run-id", out.name]
-    started(["-m", "hpcnn", "train", *problem.flags(), *map(str, flags)], ranks)
+def hpcnn_training(problem: Problem, ranks: int, *more: str) -> Trained:
+    out = problem.folder / "-".join(["hpcnn", str(ranks), *more[1::2]])
+    flags = ["--seed", SEED, "--global-batch", problem.batch, "--epochs", EPOCHS, "--out", out.parent, "--run-id"]
+    SHARED.of(ranks).train(*problem.flags(), *flags, out.name, *more)
     with open(out / "loss.csv", encoding="utf-8", newline="") as stream:
         table = list(csv.DictReader(stream))
     checkpoint = load_checkpoint(out)
@@ -137,12 +139,19 @@ def hpcnn_training(problem: Problem, ranks: int) -> Trained:
     )
 
 
-def plain_training(problem: Problem, script: str, ranks: int = 1, env: Mapping[str, str] | None = None) -> Trained:
+def plain_training(
+    problem: Problem,
+    script: str,
+    ranks: int = 1,
+    env: Mapping[str, str] | None = None,
+    more: Sequence[str] = ("--ddp",),
+) -> Trained:
+    """`more`: flags for several ranks."""
     out = problem.folder / f"plain-{ranks}.npz"
     flags = ["--replay", str(problem.folder / "replay.npz"), "--out", str(out), "--tuned"]
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    command = [str(PLAIN / script), *problem.flags(), *flags, *(["--ddp"] if ranks > 1 else [])]
+    command = [str(PLAIN / script), *problem.flags(), *flags, *(more if ranks > 1 else ())]
     started(command, ranks, {"MASTER_PORT": str(port), **(env or {})})
     with np.load(out) as found:
         names = [parameter.name for parameter in problem.architecture.parameters]
@@ -151,8 +160,9 @@ def plain_training(problem: Problem, script: str, ranks: int = 1, env: Mapping[s
 
 
 def started(arguments: list[str], ranks: int, env: Mapping[str, str] | None = None) -> RankRun:
+    # Theano compiles for minutes where nobody has before
     run = (
-        run_session([sys.executable, *arguments], timeout=120, env=env)
+        run_session([sys.executable, *arguments], timeout=600, env={**THEANO, **QUICK_XLA, **(env or {})})
         if ranks == 1
         else run_ranks(ranks, arguments, timeout=120, env=env)
     )

@@ -198,9 +198,11 @@ def test_evaluation_needs_no_masks_and_training_does() -> None:
         Reference(architecture, weights[1:])
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("name", ["cnn2d_3layer_fullconnected_3layer", "cnn2d_2layer_fullconnected_2layer"])
 def test_torch_in_float64_gives_the_same_on_the_networks_of_the_zoo(name: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     architecture = get_network(name, (1, 12, 12), 10)
     weights, x, labels, masks = problem(architecture, rows=4)
     loss, gradient, dx = Reference(architecture, weights).loss_and_gradient(x, labels, masks, 4)

@@ -8,6 +8,7 @@ ours, adds epsilon after the bias correction.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,3 +68,13 @@ def test_weights_after_two_epochs_equal_the_plain_scripts(programs: Programs, ou
 @pytest.mark.parametrize("ours", OURS)
 def test_the_loss_of_every_step_equals_the_plain_scripts(programs: Programs, ours: str, theirs: str) -> None:
     assert_same_losses(getattr(programs, ours), getattr(programs, theirs))
+
+
+@pytest.mark.needs("horovod")
+def test_horovods_optimizer_trains_the_same(tmp_path: Path) -> None:
+    given = problem(SETTINGS["3layer-adam"], tmp_path)
+    alone = plain_training(given, "torch_script.py", ranks=1)
+    together = plain_training(given, "torch_script.py", ranks=2, more=("--horovod",))
+    assert_same_first_step(together, alone)
+    assert_same_losses(together, alone)
+    assert_same_weights(together, alone, given.initial)

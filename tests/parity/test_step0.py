@@ -8,13 +8,16 @@ activations that are exactly 0. A pool whose gradient goes to every tied cell, o
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
 
+from hpcnn.network import Architecture
 from hpcnn.parallel.optimizers import SGD, Adam
+from hpcnn.parallel.parts import LocalBatch
 from tests.parity import numpy_optimizers
 from tests.parity.digits import batches, clear_of_kinks, executor_of, relative_errors, start
 from tests.parity.numpy_reference import Reference
@@ -25,20 +28,30 @@ UPDATE_BOUND = 1e-4
 STEPS = 5
 pytestmark = [
     EVERY_BACKEND,
+    pytest.mark.matrix,
     pytest.mark.parametrize("network", ["cnn2d_3layer_fullconnected_3layer", "cnn2d_2layer_fullconnected_2layer"]),
 ]
 
 
-@pytest.mark.parametrize("bias", [0.0, 0.01])
-def test_loss_and_gradient_of_step_0_equal_float64(backend: str, network: str, bias: float) -> None:
+@cache
+def exact_gradient(network: str, bias: float) -> tuple[Architecture, Any, LocalBatch, float, Any]:
+    """Architecture, weights and batch; in float64 the sum of the rows' losses, and the gradient."""
     architecture, weights = start(network, 7, bias)
     batch = clear_of_kinks(next(batches(architecture, 50, seed=7)), architecture, weights)
+    loss, gradient, _ = Reference(architecture, weights).loss_and_gradient(
+        batch.x, batch.labels, batch.masks, batch.global_rows
+    )
+    return architecture, weights, batch, loss, gradient
+
+
+@pytest.mark.parametrize("bias", [0.0, 0.01])
+def test_loss_and_gradient_of_step_0_equal_float64(backend: str, network: str, bias: float) -> None:
+    architecture, weights, batch, loss, gradient = exact_gradient(network, bias)
     assert all(0 < np.mean(mask == 0) < 1 for mask in batch.masks)  # dropout is on
     executor, vectors = executor_of(backend, architecture, weights, SGD(architecture.size))
     result = executor.step(batch, rate=0.0)
 
     rows = batch.global_rows
-    loss, gradient, _ = Reference(architecture, weights).loss_and_gradient(batch.x, batch.labels, batch.masks, rows)
     errors = relative_errors(architecture, vectors.gradient, gradient)
     assert max(errors.values()) < GRADIENT_BOUND, errors
     assert abs(result.loss - loss / rows) < GRADIENT_BOUND * loss / rows
@@ -68,17 +81,25 @@ def test_five_updates_equal_float64(backend: str, network: str, optimizer: str) 
     pytest.fail(f"updates differ from float64's by {found}")
 
 
-def update_errors(backend: str, network: str, optimizer: str, seed: int) -> dict[str, float]:
-    """Of each tensor, after five steps with dropout: relative error of its change."""
-    make, make_reference, rate = OPTIMIZERS[optimizer]
+@cache
+def exact_updates(network: str, optimizer: str, seed: int) -> tuple[Architecture, Any, list[LocalBatch], Any]:
+    """Architecture, weights and batches, and the weights that five steps with dropout leave in float64."""
     architecture, weights = start(network, seed, bias=0.0)
-    executor, vectors = executor_of(backend, architecture, weights, make(architecture.size))
-    reference, exact = make_reference(), weights.astype(np.float64)
-    for step, batch in enumerate(islice(batches(architecture, 24, seed), STEPS)):
-        batch = clear_of_kinks(batch, architecture, exact)
-        executor.step(batch, rate(step))
+    reference, exact, taken = OPTIMIZERS[optimizer][1](), weights.astype(np.float64), []
+    for batch in islice(batches(architecture, 24, seed), STEPS):
+        taken.append(clear_of_kinks(batch, architecture, exact))
         _, gradient, _ = Reference(architecture, exact).loss_and_gradient(
-            batch.x, batch.labels, batch.masks, batch.global_rows
+            taken[-1].x, taken[-1].labels, taken[-1].masks, taken[-1].global_rows
         )
         exact = reference.step(exact, gradient)
+    return architecture, weights, taken, exact
+
+
+def update_errors(backend: str, network: str, optimizer: str, seed: int) -> dict[str, float]:
+    """Of each tensor, after five steps with dropout: relative error of its change."""
+    make, _, rate = OPTIMIZERS[optimizer]
+    architecture, weights, taken, exact = exact_updates(network, optimizer, seed)
+    executor, vectors = executor_of(backend, architecture, weights, make(architecture.size))
+    for step, batch in enumerate(taken):
+        executor.step(batch, rate(step))
     return relative_errors(architecture, vectors.weights.astype(np.float64) - weights, exact - weights)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -109,8 +110,48 @@ def test_events_are_kept_for_a_trace_only_and_follow_without_gaps() -> None:
     for phase in ("load", "forward", "backward"):
         clock.switch(phase)
     assert clock.events is not None
-    assert [name for name, _, _ in clock.events] == ["start", "load", "forward"]
-    assert all(first[2] == second[1] for first, second in zip(clock.events, clock.events[1:], strict=False))
+    assert [event.phase for event in clock.events] == ["start", "load", "forward"]
+    assert all(first.until == second.since for first, second in zip(clock.events, clock.events[1:], strict=False))
+
+
+def test_an_operation_lasts_to_the_next_one_or_switch_and_through_blocks() -> None:
+    clock = PhaseClock(trace=True)
+    clock.step = 7
+    clock.operation("F0.2", "forward")
+    with clock.during("load"):
+        pass
+    with clock.collective(8, operation="R0"):
+        clock.rows()
+    clock.operation("R1", "communicate")
+    with clock.collective(8):
+        pass
+    clock.switch("other")
+    clock.switch("load")
+    clock.resolve_waits(None)
+    found = [(event.phase, event.operation) for event in clock.traced()]
+    assert found == [
+        ("start", ""), ("forward", "F0.2"), ("load", "F0.2"), ("forward", "F0.2"), ("communicate", "R0"),
+        ("communicate", "R0"), ("other", ""), ("communicate", "R1"), ("communicate", "R1"), ("communicate", "R1"),
+        ("other", ""), ("load", ""), ("other", ""),
+    ]  # fmt: skip
+    assert {event.step for event in clock.traced() if event.operation} == {7}
+
+
+@given(ACTIONS)
+def test_what_is_traced_has_no_gaps_and_the_phases_seconds(actions: list[str]) -> None:
+    clock = PhaseClock(begin=time.monotonic(), trace=True)
+    for action in actions:
+        act(clock, action)
+    clock.resolve_waits(None)
+    sums = dict.fromkeys(PHASES, 0.0)
+    for _, phase, tally in clock.rows():
+        sums[phase] += tally.seconds
+    pieces = clock.traced()
+    assert pieces[0].since == clock.begin
+    assert all(first.until == second.since for first, second in itertools.pairwise(pieces))
+    for phase in PHASES:
+        traced = sum(piece.until - piece.since for piece in pieces if piece.phase == phase)
+        assert traced == pytest.approx(sums[phase], abs=ROUNDING)
 
 
 def test_the_clock_starts_when_the_process_did_so_that_imports_count() -> None:

@@ -51,6 +51,18 @@ def test_a_rank_that_was_stopped_stops_the_run(tmp_path: Path) -> None:
     assert (state.state, state.rank) == ("stopped", 1)
 
 
+def test_a_rank_without_last_words_is_told_of_beside_those_that_the_launcher_stopped(tmp_path: Path) -> None:
+    killed = {"operation": "step, stage 1, B1.2", "time": 99.0}
+    stopped = {"state": "stopped", "words": "stopped by SIGTERM", "time": 101.0}
+    folder = run(tmp_path, {"state": "running"}, stopped, killed, stopped)
+    assert read_state(folder, now=102.0).words == "rank 0 on node1, step, epoch 1, step 5: stopped by SIGTERM"
+    state = read_state(folder, now=1e9)
+    assert (state.state, state.rank) == ("stopped", 0)
+    assert state.words.endswith(
+        "(without last words, last seen: rank 1 on node1, step, stage 1, B1.2, epoch 1, step 5)"
+    )
+
+
 def test_a_run_without_any_beat_died(tmp_path: Path) -> None:
     assert read_state(run(tmp_path, {"state": "running"}), now=0.0) == RunState("died", "no rank left a heartbeat")
 

@@ -12,7 +12,7 @@ import time
 import numpy as np
 from mpi4py import MPI
 
-from hpcnn.records.clocks import clock_offset
+from hpcnn.records.clocks import ClockReadings
 from hpcnn.records.manifest import libmpi_loaded
 from hpcnn.records.phases import PhaseClock
 
@@ -23,7 +23,8 @@ late, seconds, apart = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
 real = time.monotonic
 time.monotonic = lambda: real() + apart * comm.rank
 
-offset, error = clock_offset(comm)
+clocks = ClockReadings()
+_, offset, error = clocks.measure(comm)
 clock = PhaseClock(begin=time.monotonic())
 clock.set_epoch(1)
 values = np.full(1000, 1.0)
@@ -35,7 +36,7 @@ for _ in range(2):
         time.sleep(seconds)
     with clock.collective(values.nbytes):
         comm.Allreduce(MPI.IN_PLACE, values)
-clock.resolve_waits(comm, offset)
+clock.resolve_waits(comm, clocks)
 before = clock.wall_seconds()
 rows = clock.rows()
 report = {

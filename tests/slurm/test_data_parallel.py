@@ -1,4 +1,5 @@
-"""jobs/data_parallel.slurm, run by a real Slurm on four virtual nodes: four ranks in both shapes, by both launchers."""
+"""The README's jobs and jobs/data_parallel.slurm, run by a real Slurm on four virtual nodes: in both shapes, by both
+launchers (the README's by mpirun)."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import csv
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,11 @@ from tests.slurm.cluster import CLONE, Cluster, Job
 
 SCRIPT = "jobs/data_parallel.slurm"
 SMALL = ("--epochs", "1", "--global-batch", "50")
+ROWS = 200
+"""Of the fixture's data/train.csv."""
+COMMANDS = [
+    line for line in (CLONE / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("sbatch ")
+]
 
 
 def the_only_run(folder: Path) -> Path:
@@ -29,36 +36,48 @@ def hosts_of(cluster: Cluster, job: Job) -> set[str]:
     return set(cluster.command("scontrol", "show", "hostnames", job.fields["NodeList"]).split())
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", "srun"])
-@pytest.mark.parametrize(("nodes", "tasks"), [(1, 4), (4, 1)])
-def test_four_ranks_complete_and_leave_their_files(
-    cluster: Cluster, submit_folder: Path, launcher: str, nodes: int, tasks: int
-) -> None:
-    shape = (f"--nodes={nodes}", f"--ntasks-per-node={tasks}")
-    job = cluster.run(submit_folder, *shape, SCRIPT, *SMALL, HPCNN_LAUNCHER=launcher)
-
+def assert_complete(cluster: Cluster, folder: Path, job: Job, nodes: int) -> dict[str, Any]:
+    """A job of four ranks has left its files, from every node; returns its run.json."""
     assert job.state == "COMPLETED", job
-    assert (submit_folder / f"hpcnn-data-{job.number}.out").exists()
-    run = the_only_run(submit_folder)
-    assert f"results: {run.relative_to(submit_folder)}" in job.output or f"results: {run}" in job.output, job
-    assert json.loads((run / "run.json").read_text())["state"] == "completed"
+    assert (folder / f"{job.fields['JobName']}-{job.number}.out").exists()
+    run = the_only_run(folder)
+    assert f"results: {run.relative_to(folder)}" in job.output or f"results: {run}" in job.output, job
+    manifest: dict[str, Any] = json.loads((run / "run.json").read_text())
+    assert manifest["state"] == "completed"
 
+    epochs, batch = (manifest["config"][name] for name in ("epochs", "global_batch"))
+    ends = [*range(batch, ROWS, batch), ROWS]
     steps = [row for row in table(run / "loss.csv") if row["train_loss"]]
-    assert [int(row["samples"]) for row in steps] == [50, 100, 150, 200]  # 200 rows in global batches of 50
+    assert [int(row["samples"]) for row in steps] == [epoch * ROWS + end for epoch in range(epochs) for end in ends]
     places = {(int(row["rank"]), row["host"]) for row in table(run / "timing.csv")}
-    assert sorted(rank for rank, _ in places) == [0, 1, 2, 3]
+    assert sorted(rank for rank, _ in places) == list(range(manifest["ranks"]))
     assert {host for _, host in places} == hosts_of(cluster, job)
     assert len(hosts_of(cluster, job)) == nodes
+    stages = {"pipeline": manifest["ranks"], "hybrid": 2}.get(manifest["config"]["strategy"], 1)
+    assert {one["stage"] for one in manifest["stages"]} == set(range(stages))
+    return manifest
 
 
-def test_the_readmes_jobs_complete_as_they_stand_there(cluster: Cluster, submit_folder: Path) -> None:
-    readme = (CLONE / "README.md").read_text(encoding="utf-8")
-    commands = [line for line in readme.splitlines() if line.startswith("sbatch ")]
-    assert len(commands) == 2
-    for command in commands:  # on the 200 rows of the fixture's data/train.csv
-        job = cluster.run(submit_folder, *shlex.split(command)[1:])
-        assert job.state == "COMPLETED", job
-    assert len(list(submit_folder.glob("results/*/run.json"))) == 2
+@pytest.mark.parametrize(("nodes", "tasks"), [(1, 4), (4, 1)])
+def test_four_ranks_of_srun_complete_and_leave_their_files(
+    cluster: Cluster, submit_folder: Path, nodes: int, tasks: int
+) -> None:
+    shape = (f"--nodes={nodes}", f"--ntasks-per-node={tasks}")
+    job = cluster.run(submit_folder, *shape, SCRIPT, *SMALL, HPCNN_LAUNCHER="srun")
+    assert assert_complete(cluster, submit_folder, job, nodes)["ranks"] == 4
+
+
+def test_the_readme_has_jobs_of_both_shapes() -> None:
+    assert sum(SCRIPT in command for command in COMMANDS) == 2
+    assert f"sbatch {SCRIPT}" in COMMANDS
+    assert any("--nodes=4 --ntasks-per-node=1" in command for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_job_of_the_readme_completes_as_it_stands_there(cluster: Cluster, submit_folder: Path, command: str) -> None:
+    job = cluster.run(submit_folder, *shlex.split(command)[1:])
+    manifest = assert_complete(cluster, submit_folder, job, int(job.fields["NumNodes"]))
+    assert manifest["ranks"] == 4
 
 
 def test_singletons_under_the_wrong_pmi_are_refused_and_the_job_fails(cluster: Cluster, submit_folder: Path) -> None:

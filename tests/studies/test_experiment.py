@@ -12,8 +12,8 @@ from hpcnn.studies.experiment import AS_THEY_ARE, experiment_differences
 from tests.studies.made_runs import NETWORK, curve, make_run
 
 HOW_AND_WHERE = """
-backend backend_option strategy grid reducer micro_batches device threads allocator out run_id resume
-checkpoint_every trace progress inject test
+backend backend_option strategy grid reducer reducer_option micro_batches schedule chunks balance stages device threads
+allocator out run_id resume checkpoint_every trace progress inject slow test
 """
 RESOLVED = """
 network logical_shards train label_column header input_shape classes learning_rate base_batch epochs max_steps
@@ -84,6 +84,8 @@ def test_what_the_settings_came_to_is_named_with_both_values(facts: dict[str, An
         {"strategy": "single"},
         {"grid": "dp=4"},
         {"micro_batches": 4},
+        {"strategy": "pipeline", "schedule": "interleaved", "chunks": 3, "balance": "measured"},
+        {"strategy": "hybrid", "grid": "dp=2,pp=2", "balance": "explicit", "stages": "dense1"},
         {"threads": 2},
         {"allocator": "system"},
         {"out": "elsewhere"},

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from hpcnn.cli import main
-from tests.support.mpi import REPOSITORY, run_ranks
+from tests.support.mpi import REPOSITORY
+from tests.training.worlds import SHARED
 
 NETWORK = """
 [network]
@@ -66,8 +67,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         files = ["--network", str(network), "--train", str(train), "--test", str(test)]
         out = ["--out", str(folder / "results"), "--run-id", name]
         injected = [] if fault is None else ["--inject", fault]
-        done = run_ranks(ranks, ["-m", "hpcnn", "train", *files, *out, *SETTINGS, *injected], timeout=120)
-        assert done.returncode == 0, done.stderr
+        done = SHARED.of(ranks).hpcnn("train", *files, *out, *SETTINGS, *injected)
+        assert done.status == 0, done.stderr
         path = folder / "results" / name
         if fault is not None:
             unmark(path, fault)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,6 +64,7 @@ def start_session(
     command: Sequence[str], env: Mapping[str, str] | None = None, *, stdout: int | IO[bytes], stderr: int | IO[bytes]
 ) -> subprocess.Popen[str]:
     """Start a command in its own session, the repository's root on PYTHONPATH; for `end_session` to end."""
+    sweep()
     path = os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
         command,
@@ -74,6 +77,19 @@ def start_session(
         errors="backslashreplace",
         start_new_session=True,
     )
+
+
+def sweep() -> None:
+    """Remove what mpiruns that were killed left in the temporary folder.
+
+    Open MPI 5 names its folder by its process id alone, and an mpirun that is given the number of a killed one finds
+    the dead one's files and gives up ("The PMIx server's listener thread failed to start"). Numbers come back after
+    32,768 processes, which a run of all tests starts.
+    """
+    for folder in Path(tempfile.gettempdir()).glob("ompi.*"):
+        number = folder.suffix.removeprefix(".")
+        if number.isdigit() and not Path("/proc", number).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def run_session(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests.support.mpi import run_ranks, run_session
+from tests.support.mpi import SETTINGS, end_session, mpirun, run_ranks, run_session, start_session
 
 HANG = """
 import signal, sys, time
@@ -49,6 +52,22 @@ def test_a_process_left_by_a_command_is_reported_and_ended() -> None:
     left = int(run.stdout)
     assert run.left_behind == (left,)
     assert not Path(f"/proc/{left}").exists() or _state(str(left)) == "Z"
+
+
+def test_a_killed_mpirun_does_not_stand_in_the_way_of_one_with_its_number() -> None:
+    killed = start_session(mpirun(1, ["-c", HANG]), SETTINGS, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert killed.stdout is not None
+    killed.stdout.readline()
+    folder = Path(tempfile.gettempdir(), f"ompi.{killed.pid}")
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    end_session(killed)
+    assert folder.exists()
+    other = start_session(["sleep", "60"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert not folder.exists()
+    finally:
+        end_session(other)
 
 
 def test_the_repository_can_be_imported_from_a_session() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.mpi.digits import write_digits
-from tests.training.worlds import World, Worlds, open_worlds
+from tests.training.worlds import SHARED, World, Worlds
 
 NETWORK = """
 [network]
@@ -56,9 +55,8 @@ type = "softmax"
 
 
 @pytest.fixture(scope="session")
-def worlds() -> Iterator[Worlds]:
-    with open_worlds() as opened:
-        yield opened
+def worlds() -> Worlds:
+    return SHARED
 
 
 @pytest.fixture(scope="session")

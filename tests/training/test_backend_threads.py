@@ -16,7 +16,7 @@ from hpcnn.backend_options import backend_label, resolve_options
 from tests.support.mpi import run_session
 from tests.training.results import manifest
 from tests.training.worlds import World, refusal
-from tests.wrappers.backends import EVERY_BACKEND
+from tests.wrappers.backends import EVERY_BACKEND, KERAS_BACKEND
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +27,9 @@ def trained(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     @cache
     def run(backend: str, threads: int, *flags: object) -> dict[str, Any]:
         name = f"{backend}-{threads}{len(flags)}"
+        flags = (*flags, "--keras-backend", KERAS_BACKEND) if backend == "keras" else flags
         command = [
-            "-m", "tests.training.threads_driver", backend_label(backend, {}).split("_")[-1],
+            "-m", "tests.training.threads_driver", backend_label(backend, {"backend": KERAS_BACKEND}).split("_")[-1],
             "train", "--train", files / "train.csv", "--network", files / "little.toml", "--max-steps", 3,
             "--threads", threads, "--backend", backend, "--out", out, "--run-id", name, *flags,
         ]  # fmt: skip
@@ -58,6 +59,7 @@ def test_the_framework_has_as_many_threads_as_were_asked_for(trained: Any, backe
     assert two["os_threads"] > one["os_threads"]
 
 
+@pytest.mark.needs("torch", "tensorflow")
 @pytest.mark.parametrize("backend", ["torch", "tensorflow"])  # Keras uses the same call as TensorFlow
 def test_a_switch_of_the_framework_counts_before_the_threads_of_the_rank(trained: Any, backend: str) -> None:
     options = ("--backend-option", "intra_op_threads=3", "--backend-option", "inter_op_threads=2")
@@ -71,6 +73,7 @@ def test_a_switch_of_the_framework_counts_before_the_threads_of_the_rank(trained
     assert run["os_threads"] > trained(backend, 1)["os_threads"]
 
 
+@pytest.mark.needs("tensorflow")
 def test_tensorflow_that_runs_already_with_other_threads_is_refused_in_one_line(
     world: World, files: Path, tmp_path: Path
 ) -> None:
@@ -85,6 +88,7 @@ def test_tensorflow_that_runs_already_with_other_threads_is_refused_in_one_line(
     world.train(*rows, "--backend", "tensorflow", "--run-id", "third")  # as before, it goes on
 
 
+@pytest.mark.needs("torch")
 def test_torch_takes_other_threads_as_it_runs(world: World, files: Path, tmp_path: Path) -> None:
     rows = ["--train", files / "train.csv", "--network", files / "little.toml", "--max-steps", 1, "--out", tmp_path]
     for threads in (2, 1):

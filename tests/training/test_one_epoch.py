@@ -22,9 +22,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcnn.wrappers.registry import BACKENDS
 from tests.training.results import manifest, numbers, table
 from tests.training.worlds import World
+from tests.wrappers.backends import INSTALLED
 
 LOSS = 0.01
 AGREEMENT = 0.99
@@ -59,9 +59,7 @@ def final_losses(folder: Path) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize(
-    ("first", "second"), list(combinations((name for name in BACKENDS if not BACKENDS[name].missing()), 2))
-)
+@pytest.mark.parametrize(("first", "second"), list(combinations(INSTALLED, 2)))
 def test_an_epoch_ends_at_the_same_loss_and_predictions(
     world: World, out: Path, first: str, second: str, settings: str
 ) -> None:
@@ -74,4 +72,5 @@ def test_an_epoch_ends_at_the_same_loss_and_predictions(
     assert sum(left == right for left, right in pairs) >= AGREEMENT * len(pairs)
     verdict = world.hpcnn("compare", ours, theirs)
     assert (verdict.status, verdict.stderr) == (0, "")
-    assert verdict.stdout.startswith("VERDICT float noise: ")
+    # Lasagne and Keras on Theano come to the same functions
+    assert verdict.stdout.startswith(("VERDICT float noise: ", "VERDICT same: "))

@@ -11,11 +11,11 @@ import pytest
 
 from hpcnn.data.dataset import load_dataset
 from hpcnn.training.checkpoint import load_checkpoint
-from hpcnn.wrappers.registry import BACKENDS, open_backend
+from hpcnn.wrappers.registry import open_backend
 from tests.parity.numpy_reference import Reference
 from tests.training.results import manifest, numbers, table
 from tests.training.worlds import World, refusal
-from tests.wrappers.backends import EVERY_BACKEND
+from tests.wrappers.backends import EVERY_BACKEND, INSTALLED
 
 LOGITS = 1e-4
 """Relative, in the norm: the issue's bound, ten times what the conformance suite allows a segment."""
@@ -26,7 +26,7 @@ CURVE = 1e-3
 
 NETWORKS = ("little", "cnn2d_3layer_fullconnected_3layer")
 EVERY_NETWORK = pytest.mark.parametrize("network", NETWORKS)
-PAIRS = list(permutations((name for name in BACKENDS if not BACKENDS[name].missing()), 2))
+PAIRS = list(permutations(INSTALLED, 2))
 EVERY_PAIR = pytest.mark.parametrize(("writer", "reader"), PAIRS)
 
 
@@ -107,6 +107,7 @@ def test_training_goes_on_in_another_backend_as_in_its_own(
     assert numbers(other, "gradient_norm")[0] == pytest.approx(numbers(own, "gradient_norm")[0], rel=LOSS)
 
 
+@pytest.mark.needs("torch", "tensorflow")
 def test_a_layer_that_a_backend_cannot_express_is_named_with_the_reason_and_who_can(
     world: World, files: Path, tmp_path: Path
 ) -> None:

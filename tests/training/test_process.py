@@ -115,6 +115,7 @@ print(json.dumps([counts, torch.get_num_threads(), os.environ["OMP_NUM_THREADS"]
 """
 
 
+@pytest.mark.needs("torch")
 def test_numpys_library_and_torch_obey_though_one_was_loaded_before() -> None:
     run = run_session([sys.executable, "-c", OBEYED], env={"OPENBLAS_NUM_THREADS": "", "OMP_NUM_THREADS": ""})
     assert run.returncode == 0, run.stderr
@@ -145,7 +146,7 @@ print(said["kind"], resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("library", ["numpy", pytest.param("torch", marks=pytest.mark.needs("torch"))])
 def test_the_tuned_allocator_keeps_large_blocks_and_so_saves_their_page_faults(library: str) -> None:
     faults = {}
     for kind in ("system", "tuned"):

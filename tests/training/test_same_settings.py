@@ -26,7 +26,7 @@ def train_on_rank(comm: Any, out: str, name: str, values: list[Any]) -> tuple[st
     [
         ("global_batch", [10, 20, 10]),
         ("optimizer", ["adam", "adam", "sgd"]),
-        ("backend_option", [{}, {"compile": True}, {}]),
+        ("backend_option", [{}, {"intra_op_threads": 2}, {}]),
     ],
 )
 def test_settings_that_differ_between_ranks_are_named_by_all_of_them(

@@ -6,6 +6,7 @@ them to the command's own `main`, and rank 0 answers with a JSON list of [status
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -17,8 +18,17 @@ from typing import Any
 from mpi4py import MPI
 
 from hpcnn import cli
+from tests.wrappers import backends as _  # noqa: F401 (what Keras computes with where a test does not say)
 
-IDLE_SECONDS = 0.005
+IDLE_SECONDS = 0.001, 0.02
+"""Of sleep between two looks, at first and in the end: idle ranks of all worlds look all the time."""
+
+
+def carried_out(arguments: list[str]) -> int:
+    if arguments[0] != "-m":
+        return cli.main(arguments)
+    importlib.import_module(arguments[1]).main(*arguments[2:])
+    return 0
 
 
 def carry_out(arguments: list[str]) -> tuple[int, str, str]:
@@ -30,7 +40,7 @@ def carry_out(arguments: list[str]) -> tuple[int, str, str]:
         os.dup2(out.fileno(), 1)
         os.dup2(err.fileno(), 2)
         try:
-            status = cli.main(arguments)
+            status = carried_out(arguments)
         except SystemExit as exit_:
             status = int(exit_.code or 0)
         except BaseException:
@@ -54,8 +64,10 @@ def next_command(comm: Any) -> list[str] | None:
     """The next command on all ranks, None at the end. Ranks that wait sleep: MPI's own waiting would burn cores."""
     line = sys.stdin.readline() if comm.rank == 0 else ""
     request = comm.Ibarrier()
+    pause, longest = IDLE_SECONDS
     while not request.Test():
-        time.sleep(IDLE_SECONDS)
+        time.sleep(pause)
+        pause = min(1.5 * pause, longest)
     line = comm.bcast(line)
     return json.loads(line) if line.strip() else None
 

@@ -1,7 +1,11 @@
-"""Worlds of 1 to 4 ranks that carry out many commands each; started when first asked for, ended with the tests."""
+"""Worlds of 1 to 4 ranks that carry out many commands each; started when first asked for, ended with the tests.
+
+All tests of a process share them: a start of MPI and a framework on so many ranks takes longer than most commands.
+"""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -10,14 +14,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.mpi import FLAGS, REPOSITORY, SETTINGS, end_session, mpirun_path
 
-SECONDS = 120.0
-"""Limit of one command."""
+SECONDS = 300.0
+"""Limit of one command; Theano compiles for minutes where nobody has before."""
 
 
 @dataclass(frozen=True)
@@ -31,26 +35,32 @@ class Outcome:
 
 
 class World:
-    """`ranks` processes that hold MPI and a framework open between commands."""
+    """`ranks` processes that hold MPI and a framework open between commands.
 
-    def __init__(self, ranks: int) -> None:
+    `python`: what starts each, for a world in another environment."""
+
+    def __init__(self, ranks: int, python: Sequence[str] = (sys.executable,)) -> None:
         self.size = ranks
         launcher = [] if ranks == 1 else [mpirun_path(), "-np", str(ranks), *FLAGS]
         path = os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH"))))
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the world
         self._process = subprocess.Popen(
-            [*launcher, sys.executable, "-m", "tests.training.world_driver"],
+            [*launcher, *python, "-m", "tests.training.world_driver"],
             cwd=REPOSITORY, env={**os.environ, **SETTINGS, "PYTHONPATH": path}, start_new_session=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
         )  # fmt: skip
 
     def hpcnn(self, *arguments: object) -> Outcome:
-        """`hpcnn arguments...` on every rank."""
+        """`hpcnn arguments...` on every rank; or what follows Python's -m: a module that has a main()."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(list(map(str, arguments))).encode() + b"\n")
         self._process.stdin.flush()
         ranks = tuple((int(status), out, err) for status, out, err in json.loads(self._line()))
         return Outcome(max(status for status, _, _ in ranks), ranks[0][1], ranks[0][2], ranks)
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
 
     def train(self, *arguments: object) -> Outcome:
         """A training that has to succeed."""
@@ -95,7 +105,7 @@ class Worlds:
         self._worlds: dict[int, World] = {}
 
     def of(self, ranks: int) -> World:
-        if ranks not in self._worlds:
+        if ranks not in self._worlds or not self._worlds[ranks].alive:
             self._worlds[ranks] = World(ranks)
         return self._worlds[ranks]
 
@@ -104,15 +114,11 @@ class Worlds:
             world.end()
         for world in self._worlds.values():
             world.close()
+        self._worlds.clear()
 
 
-@contextlib.contextmanager
-def open_worlds() -> Iterator[Worlds]:
-    worlds = Worlds()
-    try:
-        yield worlds
-    finally:
-        worlds.close()
+SHARED = Worlds()
+atexit.register(SHARED.close)
 
 
 def refusal(outcome: Outcome, folder: Path | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Every registered backend as a test's argument; one that is not installed in this environment is skipped by name."""
+"""Every backend of the environment that runs as a test's argument."""
 
 from __future__ import annotations
 
@@ -8,22 +8,7 @@ import os
 import pytest
 
 from hpcnn.backend_options import OPTIONS, KerasOptions, backend_label
-from hpcnn.wrappers.registry import BACKENDS
-
-
-def _parameter(name: str) -> object:
-    missing = ", ".join(BACKENDS[name].missing())
-    return pytest.param(name, marks=pytest.mark.skipif(bool(missing), reason=f"{missing} is not installed"))
-
-
-EVERY_BACKEND = pytest.mark.parametrize("backend", [_parameter(name) for name in BACKENDS])
-OTHER_BACKENDS = pytest.mark.parametrize("backend", [_parameter(name) for name in BACKENDS if name != "torch"])
-"""For what one backend, torch, has been through in full already."""
-
-
-def frameworks_of(backend: str) -> set[str]:
-    """What a backend may import, and has to: itself, and for Keras what it computes with."""
-    return set(backend_label(backend, {}).split("_"))
+from hpcnn.wrappers.registry import BACKENDS, find_backend
 
 
 def _keras_options_over(keras_backend: str) -> type[KerasOptions]:
@@ -34,7 +19,29 @@ def _keras_options_over(keras_backend: str) -> type[KerasOptions]:
     )
 
 
-KERAS_BACKEND = os.environ.get("HPCNN_TEST_KERAS_BACKEND")
+KERAS_BACKEND = os.environ.get("HPCNN_TEST_KERAS_BACKEND") or next(
+    (over for over in ("tensorflow", "theano") if not find_backend("keras", {"backend": over}).missing), "tensorflow"
+)
 """What Keras computes with where a test does not say: fixed for a process, so other ones run in their own."""
-if KERAS_BACKEND:
+if KerasOptions.backend != KERAS_BACKEND:
     OPTIONS["keras"] = _keras_options_over(KERAS_BACKEND)
+
+SIMULATED = "simulated"
+"""Computes nothing, so nothing that others compute is asked of it."""
+INSTALLED = tuple(name for name in BACKENDS if name != SIMULATED and not find_backend(name, {}).missing)
+"""What this environment serves: the modern one and the classic one have tests of their own that none is missing."""
+
+EVERY_BACKEND = pytest.mark.parametrize("backend", INSTALLED)
+OTHER_BACKENDS = pytest.mark.parametrize("backend", [name for name in INSTALLED if name != "torch"])
+"""For what one backend, torch, has been through in full already."""
+
+
+def chosen(backend: str) -> dict[str, object]:
+    """The settings of a run that choose this backend, in a process that has not imported this module."""
+    return {"backend": backend, "backend_option": {"backend": KERAS_BACKEND} if backend == "keras" else {}}
+
+
+def frameworks_of(backend: str) -> set[str]:
+    """What a backend may import, and has to: itself, and for Keras what it computes with."""
+    found = set(backend_label(backend, {"backend": KERAS_BACKEND}).split("_"))
+    return found | {"theano"} if backend == "lasagne" else found

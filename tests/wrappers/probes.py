@@ -88,6 +88,32 @@ def build(backend: str, segment: Segment, weights: Array | None = None, **option
     return open_backend(backend)(segment, own, np.zeros(segment.size, np.float32), **options)
 
 
+_IDLE: dict[tuple[Any, ...], list[SegmentModel]] = {}
+_LENT: list[tuple[tuple[Any, ...], SegmentModel]] = []
+
+
+def borrow(backend: str, segment: Segment, weights: Array | None = None, **options: Any) -> SegmentModel:
+    """As `build`, but maybe a model that a test before has had: a framework that compiles does so once for all of them.
+
+    For a test that closes the slots that it opens, and leaves the model's settings alone. It goes back by itself."""
+    key = (backend, segment, *sorted(options.items()))
+    if idle := _IDLE.get(key):
+        model = idle.pop()
+        model.weights[:] = some_weights(segment) if weights is None else weights
+        model.gradient.fill(0.0)
+    else:
+        model = build(backend, segment, weights, **options)
+    _LENT.append((key, model))
+    return model
+
+
+def take_back(*, in_order: bool) -> None:
+    """What a test has borrowed; what one that failed has had, nobody gets again."""
+    for key, model in _LENT if in_order else ():
+        _IDLE.setdefault(key, []).append(model)
+    _LENT.clear()
+
+
 def assert_near(actual: Any, expected: Array, bound: float = NOISE) -> None:
     """An array as the contract wants it, within `bound` of the expected one's norm."""
     assert isinstance(actual, np.ndarray)
@@ -111,12 +137,16 @@ def expect(model: SegmentModel, rows: Rows, divisor: float = 7.0) -> Answer:
     return answer(model.segment, model.weights, rows)
 
 
-def close(model: SegmentModel, slot: int, rows: Rows, expected: Answer, divisor: float = 7.0) -> Array | None:
-    """Backward of a slot, or loss and backward of a last segment's; checks all but the weights' gradient."""
+def close(
+    model: SegmentModel, slot: int, rows: Rows, expected: Answer, divisor: float = 7.0, *, half: bool = False
+) -> Array | None:
+    """Backward of a slot, or loss and backward of a last segment's; checks all but the weights' gradient.
+
+    `half`: the first half of either, which leaves the slot open."""
     if not model.segment.is_last:
-        input_gradient = model.backward(slot, rows.output_gradient)
+        input_gradient = (model.backward_input if half else model.backward)(slot, rows.output_gradient)
     else:
-        result = model.loss_backward(slot, rows.labels, divisor)
+        result = (model.loss_backward_input if half else model.loss_backward)(slot, rows.labels, divisor)
         assert abs(result.loss_sum - expected.loss) <= NOISE * expected.loss
         assert result.correct == expected.correct
         input_gradient = result.input_gradient

@@ -18,7 +18,7 @@ from hpcnn.network import Architecture, Conv2D, Layer, MaxPool2D, Native, Tanh
 from hpcnn.network.native import complete_natives
 from hpcnn.wrappers.native import set_custom_backend
 from hpcnn.wrappers.registry import BACKENDS, open_backend
-from tests.wrappers.backends import EVERY_BACKEND
+from tests.wrappers.backends import EVERY_BACKEND, KERAS_BACKEND
 from tests.wrappers.probes import NOISE, assert_near, close, expect, network, some_rows, some_weights
 
 pytestmark = EVERY_BACKEND
@@ -27,9 +27,22 @@ CONVOLUTION = {
     "torch": ("torch.nn:Conv2d", {"in_channels": 3, "out_channels": 4, "kernel_size": 3}),
     "tensorflow": ("tests.wrappers.tensorflow_layers:Convolution", {"channels": 3, "filters": 4, "size": 3}),
     "keras": ("keras.layers:Conv2D", {"filters": 4, "kernel_size": 3}),
+    "caffe": ("tests.wrappers.caffe_layers:convolution", {"filters": 4, "size": 3}),
+    "lasagne": ("tests.wrappers.lasagne_layers:Convolution", {"filters": 4, "size": 3}),
 }
-TANH = {"torch": "torch:tanh", "tensorflow": "tensorflow:tanh", "keras": "keras.ops:tanh"}
-KERNEL_TO_OURS = {"torch": (0, 1, 2, 3), "tensorflow": (3, 2, 0, 1), "keras": (3, 2, 0, 1)}
+TANH = {
+    "torch": "torch:tanh",
+    "tensorflow": "tensorflow:tanh",
+    "keras": "keras.ops:tanh",
+    "caffe": "TanH",
+    "lasagne": "theano.tensor:tanh",
+}
+KERNEL_TO_OURS = {"tensorflow": (3, 2, 0, 1), "keras": (3, 2, 0, 1)}
+TURNED: set[str] = set()
+"""Whose kernels are turned round: a convolution, where all others correlate."""
+if KERAS_BACKEND == "theano":  # Keras 2, whose functions have other names
+    TANH["keras"] = "keras.backend:tanh"
+    TURNED.add("keras")
 
 
 def ours() -> Architecture:
@@ -53,12 +66,13 @@ def moved(backend: str, vector: Any, *, back: bool) -> Any:
     theirs = {len(one.shape): one for one in with_natives(backend).parameters if one.layer == "own"}
     own = {len(one.shape): one for one in ours().parameters if one.layer == "own"}
     result = np.array(vector)
-    for axes in (KERNEL_TO_OURS[backend], (0,)):
+    for axes in (KERNEL_TO_OURS.get(backend, (0, 1, 2, 3)), (0,)):
         left, right = own[len(axes)], theirs[len(axes)]
+        turned = np.s_[::-1, ::-1] if len(axes) == 4 and backend in TURNED else ...
         if back:
-            left.view(result)[...] = right.view(vector).transpose(axes)
+            left.view(result)[...] = right.view(vector)[turned].transpose(axes)
         else:
-            right.view(result)[...] = left.view(vector).transpose(np.argsort(axes))
+            right.view(result)[turned] = left.view(vector).transpose(np.argsort(axes))
     return result
 
 
@@ -128,9 +142,9 @@ def test_a_custom_name_is_built_by_its_function(backend: str) -> None:
     build, arguments = CONVOLUTION[backend]
     module, _, attribute = build.partition(":")
 
-    def make(wider: int) -> Any:
+    def make(*incoming: Any, wider: int) -> Any:  # Lasagne gives the layer before
         filters = next(key for key, value in arguments.items() if value == 4)
-        return getattr(importlib.import_module(module), attribute)(**{**arguments, filters: wider})
+        return getattr(importlib.import_module(module), attribute)(*incoming, **{**arguments, filters: wider})
 
     set_custom_backend(backend, "wide", make)
     wide = native(backend, build="wide", arguments={"wider": 6})
@@ -179,6 +193,8 @@ STATE = {
     "torch": ("torch.nn:BatchNorm2d", {"num_features": 3}),
     "tensorflow": ("tests.wrappers.tensorflow_layers:Counter", {}),
     "keras": ("keras.layers:BatchNormalization", {}),
+    "caffe": ("BatchNorm", {}),
+    "lasagne": ("tests.wrappers.lasagne_layers:Shifted", {}),
 }
 
 
@@ -200,6 +216,8 @@ def test_state_beside_the_weights_is_refused(backend: str) -> None:
     ],
 )
 def test_what_is_no_function_of_each_row_is_refused_by_name(backend: str, function: str, words: str) -> None:
+    if backend == "caffe":
+        return  # no function of rows can be a layer there; its own layers are in test_caffe_native.py
     odd = native(backend, build=f"tests.wrappers.odd_layers:{function}", arguments={})
     with pytest.raises(BackendError, match=f"native 'own': tests.wrappers.odd_layers:{function} {words}"):
         open_backend(backend).complete(odd, SHAPE)
@@ -209,11 +227,16 @@ RANDOM = {
     "torch": "torch.nn.functional:dropout",
     "tensorflow": "tensorflow.nn:dropout",
     "keras": "keras.random:dropout",
+    "caffe": "Dropout",
+    "lasagne": "lasagne.layers:DropoutLayer",
 }
 
 
 def test_randomness_that_is_not_the_suites_own_is_refused(backend: str) -> None:
-    layer = native(backend, build=RANDOM[backend], arguments={} if backend == "torch" else {"rate": 0.5})
+    build, arguments = RANDOM[backend], {"rate": 0.5} if backend in ("tensorflow", "keras") else {}
+    if backend in TURNED:
+        build, arguments = "keras.backend:dropout", {"level": 0.5}
+    layer = native(backend, build=build, arguments=arguments)
     with pytest.raises(BackendError, match=r"native 'own': .* gives another output each time"):
         open_backend(backend).complete(layer, SHAPE)
 

@@ -29,6 +29,7 @@ from tests.wrappers.probes import (
     assert_answers,
     assert_gradient,
     assert_near,
+    borrow,
     build,
     expect,
     network,
@@ -44,7 +45,7 @@ LAYERS = len(DEEP.layers)
     "cuts", [(0, 1, 9, LAYERS), (0, 4, 5, 12, LAYERS), tuple(range(LAYERS + 1))], ids=["3", "4", "one a layer"]
 )
 def test_segments_in_a_chain_equal_the_whole(backend: str, cuts: tuple[int, ...]) -> None:
-    whole, rows = build(backend, DEEP.whole, input_gradient=True), some_rows(DEEP.whole, 5)
+    whole, rows = borrow(backend, DEEP.whole, input_gradient=True), some_rows(DEEP.whole, 5)
     expected = expect(whole, rows)
     models = [build(backend, DEEP.segment(*pair), _slice_of(whole.weights, *pair)) for pair in pairwise(cuts)]
 
@@ -88,6 +89,7 @@ ALONE: dict[str, tuple[Layer, ...]] = {
 }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("layers", ALONE.values(), ids=ALONE.keys())
 @pytest.mark.parametrize("place", ["first", "middle"])
 @pytest.mark.parametrize("shape", [(1, 7, 5), (3, 4, 6)], ids=str)
@@ -138,7 +140,7 @@ def test_only_a_first_segment_returns_no_input_gradient_unless_told(backend: str
         (DEEP.segment(0, 9), True, True),
         (DEEP.segment(1, 9), False, False),
     ):
-        model = build(backend, segment, input_gradient=given)
+        model = borrow(backend, segment, input_gradient=given)
         assert model.input_gradient == wanted
         assert_answers(model, some_rows(segment, 3))
 
@@ -156,7 +158,7 @@ def test_a_segments_weights_count_from_its_own_first_number(backend: str) -> Non
 
 def test_two_models_of_one_architecture_do_not_share_slots_or_vectors(backend: str) -> None:
     architecture: Architecture = DEEP
-    one, other = (build(backend, architecture.whole, some_weights(architecture.whole, seed)) for seed in (0, 1))
+    one, other = (borrow(backend, architecture.whole, some_weights(architecture.whole, seed)) for seed in (0, 1))
     rows, others = some_rows(architecture.whole, 3), some_rows(architecture.whole, 2, seed=4)
     expected, expected_other = expect(one, rows), expect(other, others)
     one.forward(0, rows.x, rows.masks)

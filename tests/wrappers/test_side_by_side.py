@@ -7,14 +7,17 @@ import sys
 
 import pytest
 
-from hpcnn.wrappers.registry import BACKENDS
 from tests.support.mpi import run_session
+from tests.wrappers.backends import INSTALLED
 
-INSTALLED = [name for name in BACKENDS if not BACKENDS[name].missing()]
 
-
-@pytest.mark.parametrize("variable", [{}, {"OMP_NUM_THREADS": "1"}], ids=["", "OMP_NUM_THREADS"])
-@pytest.mark.parametrize("order", [INSTALLED, INSTALLED[::-1]], ids=" ".join)
+@pytest.mark.parametrize(
+    ("order", "variable"),
+    [
+        pytest.param(INSTALLED, {}, id=" ".join(INSTALLED)),
+        pytest.param(INSTALLED[::-1], {"OMP_NUM_THREADS": "1"}, id=" ".join((*INSTALLED[::-1], "OMP_NUM_THREADS"))),
+    ],
+)
 def test_all_of_them_compute_rightly_and_no_import_binds_the_process_to_fewer_cores(
     monkeypatch: pytest.MonkeyPatch, order: list[str], variable: dict[str, str]
 ) -> None:

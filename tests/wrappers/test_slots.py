@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hpcnn.network import Segment
+from hpcnn.wrappers.registry import open_backend
 from tests.wrappers.backends import EVERY_BACKEND
 from tests.wrappers.probes import (
     DEEP,
@@ -16,6 +17,7 @@ from tests.wrappers.probes import (
     assert_answers,
     assert_gradient,
     assert_near,
+    borrow,
     build,
     close,
     expect,
@@ -29,6 +31,7 @@ MIDDLE_AND_WHOLE = pytest.mark.parametrize("segment", [MIDDLE, DEEP.whole], ids=
 SIZES = (3, 1, 6, 2, 5)
 
 
+@pytest.mark.matrix
 @MIDDLE_AND_WHOLE
 @pytest.mark.parametrize(
     "order",
@@ -42,7 +45,7 @@ SIZES = (3, 1, 6, 2, 5)
     ],
 )
 def test_slots_of_unequal_sizes_close_in_any_order(backend: str, segment: Segment, order: str) -> None:
-    model = build(backend, segment)
+    model = borrow(backend, segment)
     opened: dict[int, Any] = {}
     total = np.zeros(segment.size)
     for number, (kind, *digits) in enumerate(order.split()):
@@ -61,7 +64,7 @@ def test_slots_of_unequal_sizes_close_in_any_order(backend: str, segment: Segmen
 
 @MIDDLE_AND_WHOLE
 def test_a_forward_on_an_open_slot_is_refused_and_changes_nothing(backend: str, segment: Segment) -> None:
-    model, rows, others = build(backend, segment), some_rows(segment, 3), some_rows(segment, 5, seed=1)
+    model, rows, others = borrow(backend, segment), some_rows(segment, 3), some_rows(segment, 5, seed=1)
     expected, then = expect(model, rows), expect(model, others)
     model.forward(12, rows.x, rows.masks)
     with pytest.raises(ValueError, match="slot 12 is open already"):
@@ -76,7 +79,7 @@ def test_a_forward_on_an_open_slot_is_refused_and_changes_nothing(backend: str, 
 @MIDDLE_AND_WHOLE
 def test_micro_batches_add_up_to_the_whole_batch(backend: str, segment: Segment) -> None:
     rows = some_rows(segment, 9)
-    model = build(backend, segment, input_gradient=True)
+    model = borrow(backend, segment, input_gradient=True)
     expected = expect(model, rows)
     input_gradients = []
     for start, stop in ((0, 4), (4, 5), (5, 9)):
@@ -96,7 +99,7 @@ def test_micro_batches_add_up_to_the_whole_batch(backend: str, segment: Segment)
 def test_a_gradient_is_added_to_what_the_callers_vector_holds(backend: str, segment: Segment) -> None:
     weights, before = some_weights(segment), some_weights(segment, seed=5)
     gradient = before.copy()
-    model = type(build(backend, segment))(segment, weights, gradient)
+    model = open_backend(backend)(segment, weights, gradient)
     rows = some_rows(segment, 4)
     expected = expect(model, rows)
     model.forward(0, rows.x, rows.masks)
@@ -115,7 +118,7 @@ def test_neighbours_of_the_callers_vectors_stay_as_they_are(backend: str, segmen
     # Vectors are often slices: the gradient of a message, the weights of one segment among several.
     memory = np.full((2, segment.size + 10), 7.0, np.float32)
     memory[0, 5:-5], memory[1, 5:-5] = some_weights(segment), 0.0
-    model = type(build(backend, segment))(segment, memory[0, 5:-5], memory[1, 5:-5])
+    model = open_backend(backend)(segment, memory[0, 5:-5], memory[1, 5:-5])
     assert_answers(model, some_rows(segment, 3))
     assert np.all(memory[:, :5] == 7.0)
     assert np.all(memory[:, -5:] == 7.0)
@@ -125,7 +128,7 @@ def test_neighbours_of_the_callers_vectors_stay_as_they_are(backend: str, segmen
 def test_weights_go_in_and_come_back_as_the_same_bits(backend: str, segment: Segment) -> None:
     weights = some_weights(segment)
     given = weights.copy()
-    model = type(build(backend, segment))(segment, weights, np.zeros_like(weights))
+    model = open_backend(backend)(segment, weights, np.zeros_like(weights))
     rows = some_rows(segment, 3)
     for _ in range(2):
         model.infer(rows.x)
@@ -136,7 +139,7 @@ def test_weights_go_in_and_come_back_as_the_same_bits(backend: str, segment: Seg
 
 @MIDDLE_AND_WHOLE
 def test_weights_updated_in_place_are_seen_by_the_next_forward(backend: str, segment: Segment) -> None:
-    model = build(backend, segment)
+    model = borrow(backend, segment)
     rows = some_rows(segment, 3)
     assert_answers(model, rows)
     for step in range(3):
@@ -172,7 +175,7 @@ def test_returned_arrays_are_not_changed_by_later_calls(backend: str, segment: S
 
 @MIDDLE_AND_WHOLE
 def test_the_inputs_of_a_call_are_not_changed(backend: str, segment: Segment) -> None:
-    model, rows = build(backend, segment, input_gradient=True), some_rows(segment, 4)
+    model, rows = borrow(backend, segment, input_gradient=True), some_rows(segment, 4)
     given = [rows.x, rows.output_gradient, rows.labels, *rows.masks]
     copies = [array.copy() for array in given]
     model.infer(rows.x)
@@ -183,7 +186,7 @@ def test_the_inputs_of_a_call_are_not_changed(backend: str, segment: Segment) ->
 
 @MIDDLE_AND_WHOLE
 def test_infer_has_no_dropout_and_leaves_no_slot(backend: str, segment: Segment) -> None:
-    model, rows, others = build(backend, segment), some_rows(segment, 3), some_rows(segment, 5, seed=1)
+    model, rows, others = borrow(backend, segment), some_rows(segment, 3), some_rows(segment, 5, seed=1)
     expected = expect(model, rows)
     model.forward(0, rows.x, rows.masks)
     inferred = model.infer(others.x)
@@ -201,7 +204,7 @@ def without_dropout(rows: Rows) -> Rows:
 
 @pytest.mark.parametrize("divisor", [1, 8, 4096])
 def test_the_loss_head_divides_the_gradient_once_and_the_loss_never(backend: str, divisor: int) -> None:
-    model, rows = build(backend, DEEP.whole, input_gradient=True), some_rows(DEEP.whole, 4)
+    model, rows = borrow(backend, DEEP.whole, input_gradient=True), some_rows(DEEP.whole, 4)
     expected = expect(model, rows, divisor=1.0)
     model.forward(0, rows.x, rows.masks)
     result = model.loss_backward(0, rows.labels, divisor)

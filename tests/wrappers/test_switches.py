@@ -13,16 +13,18 @@ import pytest
 from hpcnn.backend_options import OPTIONS
 from hpcnn.network import Conv2D, MaxPool2D, ReLU, Segment
 from hpcnn.wrappers.contract import SegmentModel
-from hpcnn.wrappers.registry import BACKENDS, open_backend
+from hpcnn.wrappers.registry import open_backend
+from tests.support.kept import INDUCTOR
 from tests.support.mpi import run_session
+from tests.wrappers.backends import INSTALLED, KERAS_BACKEND
 from tests.wrappers.probes import DEEP, assert_answers, network, some_rows, some_weights
 from tests.wrappers.segment_reference import Rows
 
 ELSEWHERE = {("torch", "compile")}  # takes half a minute: a test of its own
 TRUTHS = [
     (name, item.name, not item.default)
-    for name in BACKENDS
-    if not BACKENDS[name].missing()
+    for name in INSTALLED
+    if (name, KERAS_BACKEND) != ("keras", "theano")  # which has none of these switches
     for item in dataclasses.fields(OPTIONS[name])
     if str(item.type) == "bool" and (name, item.name) not in ELSEWHERE
 ]
@@ -53,6 +55,7 @@ def assert_ties_in_bounds(backend: str, **options: Any) -> None:
     assert_answers(built(backend, POOLED, weights, **options), flat)
 
 
+@pytest.mark.needs("torch")  # the environment whose backends have such switches
 @pytest.mark.parametrize(("backend", "option", "value"), TRUTHS)
 def test_results_stay_within_the_suites_bounds(backend: str, option: str, value: bool) -> None:
     model = assert_in_bounds(backend, **{option: value})
@@ -60,8 +63,8 @@ def test_results_stay_within_the_suites_bounds(backend: str, option: str, value:
     assert json.loads(json.dumps(dataclasses.asdict(model.options)))[option] is value
 
 
+@pytest.mark.needs("torch")
 def test_torch_keeps_images_in_the_order_that_was_asked_for() -> None:
-    pytest.importorskip("torch")
     for value, said in ((True, "channels_last"), (False, "channels_first")):
         model: Any = built("torch", DEEP.whole, channels_last=value)
         assert model.describe()["memory_format"] == said
@@ -69,14 +72,18 @@ def test_torch_keeps_images_in_the_order_that_was_asked_for() -> None:
         assert (held.stride(1) == 1) is value
 
 
-def test_torch_compiles_where_a_compiler_is_and_answers_alike() -> None:
-    pytest.importorskip("torch")
+@pytest.mark.needs("torch")
+def test_torch_compiles_where_a_compiler_is_and_answers_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in INDUCTOR.items():
+        monkeypatch.setenv(name, value)
     assert_ties_in_bounds("torch", compile=True)
     assert "torch._inductor.codecache" in sys.modules
 
 
+@pytest.mark.needs("tensorflow")
 def test_tensorflow_runs_compiled_by_xla_or_operation_by_operation_as_asked() -> None:
-    tensorflow = pytest.importorskip("tensorflow")
+    import tensorflow
+
     x = tensorflow.ones((2, *DEEP.input_shape))
     for options, kind in (({}, "graph"), ({"jit_compile": True}, "xla"), ({"function": False}, "eager")):
         model: Any = built("tensorflow", DEEP.whole, **options)
@@ -103,7 +110,8 @@ for value in (False, True):
 """
 
 
-@pytest.mark.parametrize("backend", [name for name in ("tensorflow", "keras") if name in BACKENDS])
+@pytest.mark.needs("tensorflow")
+@pytest.mark.parametrize("backend", ["tensorflow", "keras"])
 def test_tensorflow_refuses_what_is_not_repeatable_unless_told_not_to(backend: str) -> None:
     run = run_session([sys.executable, "-c", DETERMINISM % backend])
     assert run.returncode == 0, run.stderr

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcnn.wrappers.registry import BACKENDS
 from tests.support.mpi import SETTINGS, RankRun, run_session
 
-pytestmark = pytest.mark.skipif(bool(BACKENDS["tensorflow"].missing()), reason="tensorflow is not installed")
+pytestmark = pytest.mark.needs("tensorflow")
 
 SUM = "assert float(tf.reduce_sum(tf.ones((2, 3)))) == 6.0"
 OURS = "from hpcnn.wrappers.tensorflow_import import import_tensorflow\ntf = import_tensorflow()"

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from hpcnn.network import Conv2D, Dense, Dropout, Flatten, Layer, MaxPool2D, ReLU, Segment
+from hpcnn.wrappers.contract import SegmentModel
 from tests.wrappers.backends import EVERY_BACKEND
-from tests.wrappers.probes import assert_answers, build, network, some_rows, some_weights
+from tests.wrappers.probes import assert_answers, borrow, build, network, some_rows, some_weights
 from tests.wrappers.segment_reference import Rows, answer
 
 pytestmark = EVERY_BACKEND
 
 
-def exact(backend: str, segment: Segment, x: Any, slopes: Any) -> None:
+def exact(model: SegmentModel, x: Any, slopes: Any) -> None:
     """Output and input gradient of a segment without weights, on small whole numbers: no rounding, so equal bits."""
     rows = Rows(np.asarray(x, np.float32), (), np.asarray(slopes, np.float32), None)
-    expected = answer(segment, np.empty(0), rows)
-    model = build(backend, segment, input_gradient=True)
+    expected = answer(model.segment, np.empty(0), rows)
     assert np.array_equal(model.forward(0, rows.x), expected.output)
     assert np.array_equal(model.backward(0, rows.output_gradient), expected.input_gradient)
 
@@ -45,13 +45,14 @@ def whole_numbers(segment: Segment, low: int, high: int) -> tuple[Any, Any]:
     ],
 )
 def test_a_max_pool_gradient_goes_to_the_first_maximum(backend: str, image: Any, gradient: Any) -> None:
-    model = build(backend, first_layers(MaxPool2D(), shape=(1, 2, 2)), input_gradient=True)
+    model = borrow(backend, first_layers(MaxPool2D(), shape=(1, 2, 2)), input_gradient=True)
     model.forward(0, np.array([[image]], np.float32))
     returned = model.backward(0, np.full((1, 1, 1, 1), 5, np.float32))
     assert returned is not None
     assert returned.tolist() == [[gradient]]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("channels", [1, 3, 16, 37])  # vectorised code has a body and a rest
 @pytest.mark.parametrize("pool", [MaxPool2D(), MaxPool2D(size=3, stride=1), MaxPool2D(size=(3, 2), stride=(2, 1))])
 @pytest.mark.parametrize("values", [(0, 0), (-1, 1), (-3, -1)])
@@ -59,22 +60,23 @@ def test_max_pools_of_images_full_of_ties(
     backend: str, channels: int, pool: MaxPool2D, values: tuple[int, int]
 ) -> None:
     segment = first_layers(pool, shape=(channels, 9, 7))
-    exact(backend, segment, *whole_numbers(segment, *values))
+    exact(build(backend, segment, input_gradient=True), *whole_numbers(segment, *values))
 
 
 @pytest.mark.parametrize("layers", [(ReLU(), MaxPool2D()), (MaxPool2D(), ReLU()), (ReLU(), ReLU(), MaxPool2D(size=3))])
 def test_relu_and_max_pool_in_either_order(backend: str, layers: tuple[Layer, ...]) -> None:
     segment = first_layers(*layers, shape=(5, 9, 7))
-    exact(backend, segment, *whole_numbers(segment, -2, 1))
+    exact(build(backend, segment, input_gradient=True), *whole_numbers(segment, -2, 1))
 
 
 @pytest.mark.parametrize("shape", [(1, 5, 3), (16, 9, 7)])
 def test_the_slope_of_relu_at_exactly_0_is_0(backend: str, shape: tuple[int, int, int]) -> None:
     segment = first_layers(ReLU(), shape=shape)
+    model = build(backend, segment, input_gradient=True)
     x, slopes = whole_numbers(segment, -1, 1)
-    exact(backend, segment, x, slopes)
-    exact(backend, segment, np.where(x == 0, -0.0, x), slopes)
-    exact(backend, segment, np.zeros_like(x), slopes)
+    exact(model, x, slopes)
+    exact(model, np.where(x == 0, -0.0, x), slopes)
+    exact(model, np.zeros_like(x), slopes)
 
 
 def test_relu_at_0_after_convolution_and_dense_with_zero_biases(backend: str) -> None:

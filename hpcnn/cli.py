@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
+import faulthandler
 import io
 import os
 import sys
@@ -14,6 +16,7 @@ from typing import Any, NoReturn
 
 from hpcnn import __version__
 from hpcnn.cluster.endings import abort, leave, refuse, sigterm_stops, stopped
+from hpcnn.cluster.study_verbs import add_verbs as add_study_verbs
 from hpcnn.config import OF_PIPELINES, PIPELINES, RunConfig
 from hpcnn.config_sources import KERAS_BACKEND, add_flags, config_from, read_run_file
 from hpcnn.errors import ConfigError, HpcnnError, LaunchError, NotInstalledError
@@ -61,7 +64,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         options = _parser().parse_args(arguments)
         verb: Verb = options.verb
-        if verb is not _train:
+        if verb not in (_train, _doctor):
             _check_alone()
         return verb(options)
     except NotInstalledError as error:
@@ -76,7 +79,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _check_alone() -> None:
-    """Only `train` is for many ranks. SLURM_NTASKS alone may be that of the job script which calls this verb."""
+    """Only `train` and `doctor` are for many ranks. SLURM_NTASKS alone may be of the job script that calls it."""
     from hpcnn.cluster.launch import promised_size
 
     promise = promised_size({name: text for name, text in os.environ.items() if name != "SLURM_NTASKS"})
@@ -120,9 +123,22 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("baseline", metavar="BASELINE", help="folder of the run that is held to be right")
     compare.add_argument("runs", nargs="+", metavar="RUN", help="folders of the runs to judge")
     compare.add_argument(
+        "--noise", nargs="+", default=[], metavar="RUN", help="repeats of the baseline, at least 3, to measure noise by"
+    )
+    compare.add_argument(
         "--json", nargs="?", const="-", metavar="FILE", help="the verdict as JSON, to a file or instead of the text"
     )
     compare.set_defaults(verb=_compare)
+
+    doctor = verbs.add_parser("doctor", help="what a training would meet here: MPI, cores, GPUs, folders, network")
+    doctor.add_argument("run", nargs="?", metavar="RUN.toml", help="settings in a table [run]; flags override them")
+    doctor.add_argument(
+        "--json", nargs="?", const="-", metavar="FILE", help="the findings as JSON, to a file or instead of the text"
+    )
+    add_flags(doctor)
+    doctor.set_defaults(verb=_doctor)
+
+    add_study_verbs(verbs)
 
     for name, text, verb in (
         ("networks", "networks that come with the suite", _networks),
@@ -139,6 +155,8 @@ def _add_auto_env(parser: argparse.ArgumentParser) -> None:
 
 def _train(options: argparse.Namespace) -> int:
     config = _train_config(options)
+    with contextlib.suppress(OSError, ValueError):  # no standard error
+        faulthandler.enable(2)  # where a rank was that a library has crashed
     from hpcnn.cluster.launch import open_world
     from hpcnn.wrappers.registry import check_backend
 
@@ -177,7 +195,7 @@ def _train_config(options: argparse.Namespace) -> RunConfig:
     if isinstance(resume, str):
         from hpcnn.training.checkpoint import load_checkpoint
 
-        own = ("run_id", "resume", "max_steps", "inject", "slow", "grid", "threads", "trace")
+        own = ("run_id", "resume", "max_steps", "inject", "slow", "grid", "threads", "trace", "settle_steps")
         base = {key: value for key, value in load_checkpoint(resume).config.to_dict().items() if key not in own}
         for name in ("train", "test"):
             if base[name] and name not in {**flags, **in_file} and not Path(base[name]).exists():
@@ -215,7 +233,16 @@ def _compare(options: argparse.Namespace) -> int:
     from hpcnn.studies.compare import run_compare
 
     json_path = None if options.json in (None, "-") else Path(options.json)
-    return run_compare(Path(options.baseline), list(map(Path, options.runs)), json_path, as_json=options.json == "-")
+    runs, noise = list(map(Path, options.runs)), list(map(Path, options.noise))
+    return run_compare(Path(options.baseline), runs, json_path, as_json=options.json == "-", noise=noise)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    config = _train_config(options)
+    from hpcnn.cluster.doctor import run_doctor
+
+    json_path = None if options.json in (None, "-") else Path(options.json)
+    return run_doctor(config, json_path, as_json=options.json == "-")
 
 
 def _networks(options: argparse.Namespace) -> int:

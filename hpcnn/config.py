@@ -25,12 +25,15 @@ PIPELINES = ("pipeline", "hybrid")
 OF_PIPELINES = {"schedule": "1f1b", "chunks": None, "balance": "flops", "stages": None}
 """Settings of theirs alone, with what they usually are."""
 REDUCERS = tuple(TABLES)
-DEVICES = ("cpu",)
+DEVICES = ("cpu", "cuda")
 OPTIMIZERS = ("sgd", "adam")
 NORMALISATIONS = ("none", "scale", "standard")
 WEIGHT_DECAY_KINDS = ("coupled", "decoupled")
 ALLOCATORS = ("tuned", "system")
-FAULTS = ("sum-without-mean", "mean-twice")
+FAULTS = (
+    "sum-without-mean", "mean-twice", "rate-not-scaled", "same-rows", "drifting-ranks", "rank-left-out", "same-shuffle",
+    "shifted-labels", "other-dropout", "other-normalisation",
+)  # fmt: skip
 
 OPTION_FIELDS = ("backend_option", "reducer_option")
 """Settings that are tables of switches."""
@@ -104,6 +107,10 @@ class RunConfig:
     )
     epochs: int = _option(10, "passes over the training rows", check=_not_negative, limit="at least 0")
     max_steps: int | None = _option(None, "stop after so many steps in all", check=_positive, limit="at least 1")
+    settle_steps: int = _option(
+        0, "first steps whose times are booked apart, under epoch 0: what compiles, caches that fill",
+        check=_not_negative, limit="at least 0",
+    )  # fmt: skip
     global_batch: int = _option(50, "rows of one update, over all ranks", check=_positive, limit="at least 1")
     base_batch: int | None = _option(
         None,
@@ -126,7 +133,9 @@ class RunConfig:
     seed: int = _option(
         1, "of weights, order, validation rows and dropout", check=lambda s: 0 <= s < 2**63, limit="0 to 2^63 - 1"
     )
-    device: str = _option("cpu", "where a rank computes", choices=DEVICES)
+    device: str = _option(
+        "cpu", "where a rank computes: cuda, on a GPU of its own (torch, tensorflow)", choices=DEVICES
+    )
     threads: int | None = _option(
         None, "threads a rank (default: OMP_NUM_THREADS, else cores / ranks)", check=_positive, limit="at least 1"
     )
@@ -158,7 +167,7 @@ class RunConfig:
                 continue
             if kind_of(item) is float and type(value) is int:
                 object.__setattr__(self, item.name, value := _as_float(value))
-            _check_value(item, value)
+            check_value(item, value)
         self.parsed_input_shape()
         _ = self.slow_rank
         options = resolve_options(self.backend, self.backend_option, f"--backend-option of {self.backend}:")
@@ -255,7 +264,8 @@ def kind_of(item: dataclasses.Field[Any]) -> type:
     return {"str": str, "int": int, "float": float, "bool": bool}[str(item.type).split(" ")[0]]
 
 
-def _check_value(item: dataclasses.Field[Any], value: Any) -> None:
+def check_value(item: dataclasses.Field[Any], value: Any) -> None:
+    """Raises ConfigError where a setting's value is of another type, no choice of it, or out of range by itself."""
     if value is None:
         return
     flag, kind, choices, check = flag_of(item), kind_of(item), item.metadata["choices"], item.metadata["check"]

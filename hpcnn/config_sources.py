@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcnn.backend_options import OPTIONS, resolve_options
-from hpcnn.config import OPTION_FIELDS, RunConfig, flag_of, kind_of, words_for
+from hpcnn.config import OPTION_FIELDS, RunConfig, check_value, flag_of, kind_of, words_for
 from hpcnn.errors import ConfigError
 from hpcnn.reducer_options import TABLES, resolve_reducer
 
@@ -28,7 +28,7 @@ KINDS: dict[str, tuple[Mapping[str, Any], Callable[..., Any]]] = {
 """Of settings with switches: the tables by name, and what checks one."""
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
+def add_flags(parser: argparse._ActionsContainer) -> None:
     """One flag a field; a flag that was not given stays out of the namespace, so that the file's value holds."""
     for item in dataclasses.fields(RunConfig):
         if item.name in OPTION_FIELDS:
@@ -78,6 +78,13 @@ def config_from(
     return RunConfig(**values)
 
 
+def check_setting(name: str, text: Any) -> None:
+    """Raises ConfigError where what a flag gives is no value of its setting, whatever the others are."""
+    fields = {item.name: item for item in dataclasses.fields(RunConfig)}
+    if name in fields and name not in OPTION_FIELDS:
+        check_value(fields[name], _converted(fields[name], text))
+
+
 def _flag_options(flags: Mapping[str, Any], kind: str, name: str) -> dict[str, str]:
     options = {}
     for text in flags.get(f"{kind}_option", ()):
@@ -115,20 +122,30 @@ class RunFile:
 
 def read_run_file(path: Path) -> RunFile:
     """A run file. Raises ConfigError where it is missing, no TOML, or holds an unknown table or key."""
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such run file; give a TOML file with a table [run], or flags alone") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: is not TOML: {error}") from None
+    document = read_toml(path, "no such run file; give a TOML file with a table [run], or flags alone")
     unknown = sorted(set(document) - {"run", *KINDS})
     if unknown:
         raise ConfigError(
             f"{path}: unknown table or key {unknown[0]!r}: settings stand in the table [run], those of frameworks in "
             "[backend.NAME], those of reducers in [reducer.NAME]"
         )
+    return run_tables(path, document)
+
+
+def read_toml(path: Path, absent: str) -> dict[str, Any]:
+    """A TOML file. Raises ConfigError, with the words `absent` where there is none."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: {absent}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: is not TOML: {error}") from None
+
+
+def run_tables(path: Path, document: Mapping[str, Any]) -> RunFile:
+    """The tables of a run, of a file that may have others. Raises ConfigError, after `path`, for an unknown key."""
     table = document.get("run", {})
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: 'run' is not a table: write its settings under a line [run]")

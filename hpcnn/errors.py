@@ -47,7 +47,11 @@ class NotInstalledError(BackendError):
 
 
 class LaunchError(HpcnnError):
-    """The processes that run are not those that were asked for (communicator size, ranks against shards)."""
+    """The processes that run are not those that were asked for (communicator size, ranks against shards).
+
+    `quiet` is true where another process, which this one shares no communicator with, says it."""
+
+    quiet = False
 
 
 class CheckpointError(HpcnnError):

@@ -70,8 +70,8 @@ def _has_what_it_needs(item: pytest.Item) -> bool:
 
 
 def _uncovered(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """What compiles for minutes; of each matrix and each backend but the one that runs it in full, what is not in its
-    covering set."""
+    """What compiles for minutes, or is marked to be left; of each matrix and each backend but the one that runs it in
+    full, what is not in its covering set."""
     matrices: dict[tuple[str, str], list[pytest.Function]] = {}
     for item in items:
         if item.get_closest_marker("matrix"):
@@ -79,7 +79,7 @@ def _uncovered(items: Sequence[pytest.Item]) -> list[pytest.Item]:
             backend = str(item.callspec.params["backend"])
             if backend != IN_FULL:
                 matrices.setdefault((item.nodeid.partition("[")[0], backend), []).append(item)
-    left = [item for item in items if item.get_closest_marker("compiles")]
+    left = [item for item in items if item.get_closest_marker("compiles") or item.get_closest_marker("full")]
     for (_, backend), cases in matrices.items():
         parameters = sorted(set(cases[0].callspec.params) - {"backend"})
         numbers = [tuple(id(case.callspec.params[name]) for name in parameters) for case in cases]

@@ -4,8 +4,9 @@
 # .ci/run takes torch through every matrix of tests, and the other backends through a covering set of each. Here those
 # run all of it (pytest --full -m matrix), and besides train, fail, go on and report as .ci/run has torch do, by being
 # hpcnn's default backend (env/with.sh). Keras runs over each of its frameworks. What pytest says in the end of each
-# backend is kept as results/full/BACKEND.txt. Without BACKEND it begins with Horovod, compiled for the MPIs of the site. Both
-# environments have to be there.
+# backend is kept as results/full/BACKEND.txt. Without BACKEND it begins with Horovod, compiled for the MPIs of the
+# site, and with every injected fault and every right run that compare is to tell apart. Both environments have to be
+# there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -37,6 +38,7 @@ backends=("$@")
 mkdir -p results/full
 failed=0
 [ $# -gt 0 ] || bash env/with.sh torch python -m pytest -q --full tests/env/test_site_horovod.py || failed=$?
+[ $# -gt 0 ] || bash env/with.sh torch python -m pytest -q --full -m full tests/studies || failed=$?
 for backend in "${backends[@]}"; do
     echo "full: $backend"
     log=$(mktemp)

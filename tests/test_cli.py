@@ -13,7 +13,7 @@ import pytest
 from tests.mpi.digits import write_digits
 from tests.support.mpi import REPOSITORY, SETTINGS, RankRun, run_session
 
-VERBS = ("train", "plan", "predict", "compare", "networks", "backends")
+VERBS = ("train", "plan", "predict", "compare", "doctor", "networks", "backends", "study", "submit")
 HPCNN = (sys.executable, "-m", "hpcnn")
 
 

@@ -23,7 +23,8 @@ FROZEN = """
 --reducer-option --micro-batches --schedule --chunks --balance --stages
 --logical-shards --train --test
 --label-column --header
---input-shape --classes --normalise --validation-fraction --epochs --max-steps --global-batch --base-batch --optimizer
+--input-shape --classes --normalise --validation-fraction --epochs --max-steps --settle-steps
+--global-batch --base-batch --optimizer
 --learning-rate --momentum --nesterov --beta1 --beta2 --decay --warmup-epochs --weight-decay --weight-decay-kind --seed
 --device --threads --allocator --out --run-id --resume --checkpoint-every --trace --progress --inject
 --slow

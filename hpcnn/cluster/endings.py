@@ -22,7 +22,7 @@ def refuse(error: HpcnnError) -> int:
     from hpcnn.cluster.launch import launched_together, meet
 
     together = launched_together(os.environ)
-    if not together or together.rank == 0:
+    if (not together or together.rank == 0) and not getattr(error, "quiet", False):
         print(f"hpcnn: {error}", file=sys.stderr, flush=True)
     if together:
         with contextlib.suppress(LaunchError):

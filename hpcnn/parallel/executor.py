@@ -11,10 +11,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-import numpy as np
-
+from hpcnn.parallel.adding import Adding, operation_text
 from hpcnn.parallel.inject import slowed
-from hpcnn.parallel.optimizers import gradient_norm
 from hpcnn.parallel.parts import Divisor, Links, LocalBatch, Part, StepResult, global_rows
 from hpcnn.parallel.pipeline import CLOSING
 from hpcnn.parallel.program import COMPUTING, RECEIVING, Kind, Operation, Program
@@ -52,30 +50,25 @@ class Executor:
         self._clock = clock
         self._links = links
         self._divisor = divisor
-        self._measure_norm = measure_norm
+        self._adding = Adding(parts, clock, links, measure_norm=measure_norm)
         self._fused_gradient = slowed(fused.gradient, slow) if fused else None
         self._micro_batches = micro_batches if fused else 1 + max(op.micro_batch or 0 for op in program)
         self._receives = [op for op in program if op.kind in RECEIVING]
         self._masks = dict(_mask_places(parts))
         self._loss_sum = 0.0
         self._correct = 0
-        self._squares = 0.0
-        self._rate = 0.0
         self._divide_by = 1.0
-        self._shared: tuple[float, float, float] | None = None
         self._pieces: dict[int, LocalBatch] = {}
         self._arrived: dict[Operation, Array] = {}
         self._made: dict[Operation, Array] = {}
-        self._posted: dict[int, float] = {}
         self.current: Operation | None = None
         """What is being carried out, for last words; None between steps."""
         handlers: dict[Kind, Call] = {
             Kind.FORWARD: self._forward, Kind.LOSS: self._loss, Kind.BACKWARD: self._backward,
             Kind.BACKWARD_INPUT: self._backward_input, Kind.LOSS_INPUT: self._loss_input,
             Kind.BACKWARD_WEIGHTS: self._backward_weights, Kind.ACCEPT: self._receive, Kind.GET: self._receive,
-            Kind.SEND: self._send, Kind.TRANSMIT: self._send, Kind.REDUCE: self._reduce, Kind.POST: self._post,
-            Kind.COMPLETE: self._complete, Kind.SHARE: self._share, Kind.UPDATE: self._update,
-            Kind.NATIVE: self._native,
+            Kind.SEND: self._send, Kind.TRANSMIT: self._send, Kind.NATIVE: self._native,
+            **{kind: _whole(call) for kind, call in self._adding.handlers.items()},
         }  # fmt: skip
         for segment in {op.segment for op in program if op.kind in _SPLIT}:
             parts[segment].model.check_split()
@@ -97,7 +90,7 @@ class Executor:
         self.current = None
         if self._links.messages is not None:
             self._links.messages.finish()
-        loss, correct, squares = self._shared or self._own_numbers()
+        loss, correct, squares = self._adding.numbers()
         return StepResult(loss / batch.global_rows, correct / batch.global_rows, math.sqrt(squares))
 
     @property
@@ -111,8 +104,8 @@ class Executor:
         return f"{stage}{operation} ({operation.kind.words} of segment {operation.segment}{place})"
 
     def _begin(self, batch: LocalBatch, rate: float) -> None:
-        self._loss_sum, self._correct, self._rate, self._shared = 0.0, 0, rate, None
-        self._squares = 0.0 if self._measure_norm else math.nan
+        self._loss_sum, self._correct = 0.0, 0
+        self._adding.begin(rate)
         self._divide_by = self._divisor(batch)
         for part in self._parts.values():
             part.vectors.message.fill(0.0)
@@ -143,24 +136,24 @@ class Executor:
 
     def _forward(self, operation: Operation, piece: LocalBatch) -> None:
         part = self._parts[operation.segment]
-        self._clock.operation(_text(operation), "forward")
+        self._clock.operation(operation_text(operation), "forward")
         output = part.model.forward(_slot(operation), self._input(operation, piece), self._masks_of(operation, piece))
         if not part.segment.is_last:
             self._hand_on(_as(operation, Kind.SEND), output)
 
     def _loss(self, operation: Operation, piece: LocalBatch) -> None:
-        self._clock.operation(_text(operation), "backward")
+        self._clock.operation(operation_text(operation), "backward")
         model = self._parts[operation.segment].model
         self._lost(operation, model.loss_backward(_slot(operation), piece.labels, self._divide_by))
 
     def _forward_and_loss(self, operation: Operation, piece: LocalBatch) -> None:
-        self._clock.operation(_text(operation), "gradient")
+        self._clock.operation(operation_text(operation), "gradient")
         model, x = self._parts[operation.segment].model, self._input(operation, piece)
         masks = self._masks_of(operation, piece)
         self._lost(operation, model.forward_loss_backward(x, masks, piece.labels, self._divide_by))
 
     def _loss_input(self, operation: Operation, piece: LocalBatch) -> None:
-        self._clock.operation(_text(operation), "backward")
+        self._clock.operation(operation_text(operation), "backward")
         model = self._parts[operation.segment].model
         self._lost(operation, model.loss_backward_input(_slot(operation), piece.labels, self._divide_by))
 
@@ -171,17 +164,17 @@ class Executor:
         self._gone_back(operation, result.input_gradient)
 
     def _backward(self, operation: Operation, piece: LocalBatch) -> None:
-        self._clock.operation(_text(operation), "backward")
+        self._clock.operation(operation_text(operation), "backward")
         model = self._parts[operation.segment].model
         self._gone_back(operation, model.backward(_slot(operation), self._output_gradient(operation)))
 
     def _backward_input(self, operation: Operation, piece: LocalBatch) -> None:
-        self._clock.operation(_text(operation), "backward")
+        self._clock.operation(operation_text(operation), "backward")
         model = self._parts[operation.segment].model
         self._gone_back(operation, model.backward_input(_slot(operation), self._output_gradient(operation)))
 
     def _backward_weights(self, operation: Operation, piece: LocalBatch) -> None:
-        self._clock.operation(_text(operation), "backward")
+        self._clock.operation(operation_text(operation), "backward")
         self._parts[operation.segment].model.backward_weights(_slot(operation))
         self._closed(operation)
 
@@ -218,66 +211,24 @@ class Executor:
 
     def _receive(self, operation: Operation, piece: LocalBatch) -> None:
         assert self._links.messages is not None
-        self._clock.operation(_text(operation), "wait")
+        self._clock.operation(operation_text(operation), "wait")
         self._arrived[operation] = self._links.messages.receive(operation)
 
     def _send(self, operation: Operation, piece: LocalBatch) -> None:
         assert self._links.messages is not None
-        self._clock.operation(_text(operation), "communicate")
+        self._clock.operation(operation_text(operation), "communicate")
         self._links.messages.send(operation, self._made.pop(operation))
 
-    def _reduce(self, operation: Operation, batch: LocalBatch) -> None:
-        assert self._links.reducer is not None
-        message = self._parts[operation.segment].vectors.message
-        with self._clock.collective(message.nbytes, self._links.group, operation=_text(operation)):
-            self._links.reducer.reduce(operation.segment, message)
-
-    def _post(self, operation: Operation, batch: LocalBatch) -> None:
-        assert self._links.reducer is not None
-        self._posted[operation.segment] = self._clock.operation(_text(operation), "communicate")
-        self._links.reducer.post(operation.segment, self._parts[operation.segment].vectors.message)
-
-    def _complete(self, operation: Operation, batch: LocalBatch) -> None:
-        assert self._links.reducer is not None
-        posted = self._posted.pop(operation.segment)
-        size = self._parts[operation.segment].vectors.message.nbytes
-        with self._clock.collective(size, self._links.group, posted, _text(operation)) as block:
-            block.ended = self._links.reducer.complete(operation.segment)
-
     def _native(self, operation: Operation, batch: LocalBatch) -> None:
-        from mpi4py import MPI
-
         assert self._fused_gradient is not None
-        self._clock.operation(_text(operation), "gradient")
+        self._clock.operation(operation_text(operation), "gradient")
         pieces = [Piece(piece.x, piece.masks, piece.labels) for piece in self._pieces.values()]
-        statistics = self._parts[operation.segment].vectors.statistics
-        statistics[:] = self._fused_gradient(pieces, self._divide_by)
-        with self._clock.collective(statistics.nbytes, self._links.group, operation=_text(operation)):
-            self._links.replicas.Allreduce(MPI.IN_PLACE, statistics, op=MPI.SUM)
-
-    def _share(self, operation: Operation, batch: LocalBatch) -> None:
-        from mpi4py import MPI
-
-        numbers = np.array(self._own_numbers(), np.float64)
-        with self._clock.collective(numbers.nbytes, self._links.line, operation=_text(operation)):
-            self._links.stages.Allreduce(MPI.IN_PLACE, numbers, op=MPI.SUM)
-        loss, correct, squares = numbers.tolist()
-        self._shared = loss, correct, squares
-
-    def _own_numbers(self) -> tuple[float, float, float]:
-        """Sum of row losses and rows classified rightly (0 without the last segment), and the gradients' squares."""
-        statistics = [part.vectors.statistics for part in self._parts.values()]
-        return sum(float(one[0]) for one in statistics), sum(float(one[1]) for one in statistics), self._squares
-
-    def _update(self, operation: Operation, batch: LocalBatch) -> None:
-        self._clock.operation(_text(operation), "update")
-        part = self._parts[operation.segment]
-        if self._measure_norm:
-            self._squares += gradient_norm(part.vectors.gradient) ** 2
-        part.optimizer.update(part.vectors.weights, part.vectors.gradient, self._rate)
+        self._adding.add_statistics(operation, self._fused_gradient(pieces, self._divide_by))
 
 
-_text = functools.cache(Operation.__str__)
+def _whole(call: Callable[[Operation], None]) -> Call:
+    """What is done for a segment once a step, whatever the rows."""
+    return lambda operation, batch: call(operation)
 
 
 _other_end = functools.cache(Operation.other_end.fget)  # type: ignore[attr-defined]

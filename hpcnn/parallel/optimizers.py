@@ -154,7 +154,12 @@ def make_optimizer(config: RunConfig, size: int) -> Optimizer:
     )
 
 
-@np.errstate(over="ignore", invalid="ignore")
 def gradient_norm(gradient: Array) -> float:
     """Euclidean norm of a flat vector, its blocks' squares added in float64."""
-    return math.sqrt(sum(float(np.dot(gradient[block], gradient[block])) for block in _blocks(gradient.size)))
+    return math.sqrt(dot(gradient, gradient))
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def dot(left: Array, right: Array) -> float:
+    """Product of flat vectors, its blocks' products added in float64."""
+    return sum(float(np.dot(left[block], right[block])) for block in _blocks(left.size))

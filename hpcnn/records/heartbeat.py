@@ -32,6 +32,8 @@ class Heartbeat:
         }  # fmt: skip
         self.detail: Callable[[], str] = str
         """Asked with each beat what exactly the operation is doing; "" where it has no parts."""
+        self.loss: float | None = None
+        """Of the last step, for whoever watches the run."""
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
@@ -60,7 +62,7 @@ class Heartbeat:
         operation = ", ".join(filter(None, (self._fields["operation"], self.detail())))
         with self._lock:
             try:
-                write_json(self.path, {**self._fields, "operation": operation, "time": time.time()})
+                write_json(self.path, {**self._fields, "operation": operation, "loss": self.loss, "time": time.time()})
             except ResultsError:
                 # A beat that cannot be written must not end the training; the reader sees it go stale.
                 return

@@ -55,10 +55,14 @@ def _processor() -> str:
 
 def libmpi_loaded() -> str:
     """Path of the MPI library that this process has mapped: what really runs, whatever was meant to."""
+    return next(iter(libmpis_loaded()), "none")
+
+
+def libmpis_loaded() -> list[str]:
+    """Paths of all of them; those of two installations in one process are a fault."""
     with open("/proc/self/maps", encoding="utf-8") as stream:
         paths = {line.rstrip().split(maxsplit=5)[-1] for line in stream if "libmpi" in line and ".so" in line}
-    named = sorted(path for path in paths if Path(path).name.startswith(("libmpi.so", "libmpi_", "libmpich.")))
-    return named[0] if named else "none"
+    return sorted(path for path in paths if Path(path).name.startswith(("libmpi.so", "libmpi_", "libmpich.")))
 
 
 def git_commit() -> str | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from hpcnn.errors import ResultsError
 from hpcnn.records.arrivals import Lateness
+from hpcnn.records.evidence import SeenReplica, SeenRow, cells, columns
 from hpcnn.records.files import write_csv, write_json, write_text
 from hpcnn.records.phases import Tally
 from hpcnn.records.trace import trace_text
@@ -121,6 +122,10 @@ class RunFolder:
             for epoch, phase, tally in times.rows
         )  # fmt: skip
         write_csv(self.path / "timing.csv", TIMING_COLUMNS, cells)
+
+    def write_evidence(self, rows: Sequence[SeenRow], replicas: Sequence[SeenReplica]) -> None:
+        write_csv(self.path / "rows.csv", columns(SeenRow), cells(self.run, rows))
+        write_csv(self.path / "replicas.csv", columns(SeenReplica), cells(self.run, replicas))
 
     def write_layers(self, rows: Sequence[Sequence[Any]]) -> None:
         write_csv(self.path / "layers.csv", LAYER_COLUMNS, rows)

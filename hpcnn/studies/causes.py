@@ -72,9 +72,9 @@ def _candidates(baseline: Run, run: Run) -> Iterator[_Candidate]:
             twice = f"mean is taken twice: gradients added across {words} are divided once more, in {at_fault.name}"
             yield _Candidate(parts**sign, band, missing)
             yield _Candidate(parts**-sign, band, twice)
-    if 1 < baseline.ranks != run.ranks > 1:
-        factor = run.ranks / baseline.ranks
-        both = f"in both runs, of {baseline.ranks} and {run.ranks} ranks"
+    if 1 < baseline.summands != run.summands > 1:
+        factor = run.summands / baseline.summands
+        both = f"in both runs, of {baseline.summands} and {_words(run)}"
         band = math.log(1 + BAND + 2 * max(_share_spread(baseline), _share_spread(run)))
         yield _Candidate(factor, band, f"mean is missing: gradients are added across ranks and not divided, {both}")
         yield _Candidate(1 / factor, band, f"mean is taken twice: gradients are divided by ranks once more, {both}")
@@ -82,21 +82,25 @@ def _candidates(baseline: Run, run: Run) -> Iterator[_Candidate]:
 
 def _parts(run: Run) -> list[tuple[int, str]]:
     """What a run's gradient is added up from: (how many, in words), where it is more than one."""
-    ranks, pieces = run.ranks, run.micro_batches
-    parts = [(ranks, f"{ranks} ranks"), (pieces, f"{pieces} micro-batches")]
+    ranks, pieces = run.summands, run.micro_batches
+    parts = [(ranks, _words(run)), (pieces, f"{pieces} micro-batches")]
     if ranks > 1 and pieces > 1:
-        parts.append((ranks * pieces, f"{ranks} ranks x {pieces} micro-batches"))
+        parts.append((ranks * pieces, f"{_words(run)} x {pieces} micro-batches"))
     return [(count, words) for count, words in parts if count > 1]
+
+
+def _words(run: Run) -> str:
+    return f"{run.summands} {'ranks' if run.summands == run.ranks else 'replicas'}"
 
 
 def _share_spread(run: Run) -> float:
     """`spread` of the first batch, dealt from the logical shards in turn; 0 where run.json does not tell the shards."""
     shards, batch = run.manifest.get("logical_shards"), run.config.get("global_batch")
-    if type(shards) is not int or type(batch) is not int or not 1 <= run.ranks <= shards:
+    if type(shards) is not int or type(batch) is not int or not 1 <= run.summands <= shards:
         return 0.0
     rounds, rest = divmod(batch, shards)
     shares = []
-    for rank in range(run.ranks):
-        mine = replica_shards(shards, run.ranks, rank)
+    for rank in range(run.summands):
+        mine = replica_shards(shards, run.summands, rank)
         shares.append(rounds * len(mine) + len(range(mine.start, min(mine.stop, rest))))
-    return math.sqrt(sum((1 - run.ranks * share / batch) ** 2 for share in shares)) / run.ranks
+    return math.sqrt(sum((1 - run.summands * share / batch) ** 2 for share in shares)) / run.summands

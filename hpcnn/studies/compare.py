@@ -1,8 +1,9 @@
 """Are two runs the same training? Same to the bit, apart by float noise, or different, and if so by what.
 
-The first step's loss and gradient norm are the evidence that no learning rate can blur, then the next two steps. What
-comes later is judged as curves: rounding grows until two correct runs are two networks of one kind, and then only what
-they ended at can be compared.
+What the ranks recorded of rows, masks, weights and sums (rows.csv, replicas.csv) tells most faults by itself. Else the
+first step's loss and gradient norm are the evidence that no learning rate can blur, then the next two steps. What comes
+later is judged as curves: rounding grows until two correct runs are two networks of one kind, and then only what they
+ended at can be compared, as far apart as is derived, or was measured by repeats of the baseline.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from typing import Any
 import numpy as np
 
 from hpcnn.errors import ResultsError
-from hpcnn.studies.causes import fault_causes
 from hpcnn.studies.experiment import experiment_differences
 from hpcnn.studies.finals import HABIT, agreement, final_figures
+from hpcnn.studies.noise import Band, measure
+from hpcnn.studies.rates import SAME_RATE, batch_causes, rate_causes
 from hpcnn.studies.reading import Run, read_run
+from hpcnn.studies.seen import row_differences
 from hpcnn.studies.tolerance import (
     FIRST_STEP,
     TOGETHER,
@@ -27,44 +30,63 @@ from hpcnn.studies.tolerance import (
     loss_deviation,
 )
 from hpcnn.studies.verdict import Outcome, Verdict
-
-SAME_RATE = 1e-6
-"""Relative difference of learning rates that another order of the same factors can make."""
+from hpcnn.studies.why import seen_causes, step_causes
 
 _COLUMNS = ("train_loss", "train_accuracy", "gradient_norm", "validation_loss", "validation_accuracy")
 
 
-def run_compare(baseline: Path, runs: Sequence[Path], json_path: Path | None = None, *, as_json: bool = False) -> int:
+def run_compare(
+    baseline: Path,
+    runs: Sequence[Path],
+    json_path: Path | None = None,
+    *,
+    as_json: bool = False,
+    noise: Sequence[Path] = (),
+) -> int:
     """The verb: prints the verdicts, as text or as JSON, and writes them to `json_path` where one is given.
 
-    Returns the exit status: 0 if no run is different, else 1. Raises ResultsError where a run cannot be read.
+    `noise`: repeats of the baseline (noise.py). Returns the exit status: 0 if no run is different, else 1. Raises
+    ResultsError where a run cannot be read.
     """
     from hpcnn.records.files import write_json
     from hpcnn.studies.report import json_text, render, verdicts_to_dict
 
     reference = read_run(baseline)
-    verdicts = [compare(reference, read_run(run)) for run in runs]
+    band = noise_band(reference, [read_run(repeat) for repeat in noise]) if noise else None
+    verdicts = [compare(reference, read_run(run), band) for run in runs]
     print(json_text(verdicts) if as_json else render(verdicts))
     if json_path is not None:
         write_json(json_path, verdicts_to_dict(verdicts))
     return int(any(verdict.verdict == "different" for verdict in verdicts))
 
 
-def compare(baseline: Run, run: Run) -> Verdict:
+def noise_band(baseline: Run, repeats: Sequence[Run]) -> Band:
+    """The band that `repeats` of the baseline measure. ResultsError where one of them is none, or they are too few."""
+    for repeat in repeats:
+        found = compare(baseline, repeat)
+        if found.verdict == "different":
+            raise ResultsError(f"{repeat.path}: is no repeat of {baseline.path} for --noise: {found.reasons[0]}")
+    return measure(baseline, repeats)
+
+
+def compare(baseline: Run, run: Run, band: Band | None = None) -> Verdict:
     """The verdict of `run` against `baseline`, from what both recorded and from nothing that says what was meant.
+
+    `band`: how far apart repeats of the baseline ended.
 
     Raises ResultsError where there is nothing to compare: no step and no prediction in common.
     """
     differences = experiment_differences(baseline, run)
     if differences:
-        return Verdict(baseline=baseline, run=run, verdict="different", reasons=differences)
-    return _Comparison(baseline, run).verdict()
+        causes = batch_causes(baseline, run)
+        return Verdict(baseline=baseline, run=run, verdict="different", reasons=differences, causes=causes)
+    return _Comparison(baseline, run, band).verdict()
 
 
 class _Comparison:
     """Two runs of one experiment, over the steps that both recorded (all, unless one was resumed)."""
 
-    def __init__(self, baseline: Run, run: Run) -> None:
+    def __init__(self, baseline: Run, run: Run, band: Band | None) -> None:
         # A run that was resumed may have been apart already where the two meet.
         self._one_start = baseline.first_step == run.first_step
         self._ends = baseline.last_step, run.last_step
@@ -79,18 +101,31 @@ class _Comparison:
         self._together = bool((self._deviation <= TOGETHER).all())
         self._finals = final_figures(self._baseline, self._run, self._together)
         self._agreement = agreement(self._baseline, self._run, self._together)
+        if band is not None and not self._together:
+            habits = final_figures(self._baseline, self._run, together=True)
+            self._finals = tuple(band.of_final(*pair) for pair in zip(self._finals, habits, strict=True))
+            self._agreement = band.of_agreement(self._agreement, agreement(self._baseline, self._run, together=True))
         if not len(self._steps) and not self._agreement.rows:
             raise ResultsError(f"{run.path}: nothing to compare: no step in common with {baseline.path}, no prediction")
 
     def verdict(self) -> Verdict:
         outcome: Outcome = "different"
         causes: tuple[str, ...] = ()
-        if not (reasons := self._other_steps()):
-            if self._same():
-                outcome, reasons = "same", self._sameness()
-            elif reasons := self._faults():
-                causes = fault_causes(self._baseline, self._run) if self._unexplained() == 0 else ()
-            else:
+        if reasons := self._other_steps():
+            causes = rate_causes(self._baseline, self._run)
+        elif self._same():
+            outcome, reasons = "same", self._sameness()
+        else:
+            seen = row_differences(self._baseline, self._run)
+            causes, reasons = seen_causes(self._baseline, self._run, seen), self._faults()
+            if reasons and not seen and not causes:
+                causes = step_causes(
+                    self._baseline, self._run, one_start=self._one_start, differs_at_first=self._unexplained() == 0
+                )
+            reasons += [one.words for one in seen if not one.is_cause]
+            if causes and not reasons:
+                reasons = self._course()
+            if not reasons:
                 outcome, reasons = "float noise", self._noise()
         return Verdict(
             baseline=self._baseline,

@@ -25,13 +25,16 @@ UNKNOWN_ERROR = 0.1
 
 @dataclass(frozen=True)
 class Final:
-    """One figure of both runs over `rows` rows; float noise may take them `allowed` apart, in the figure's own unit."""
+    """One figure of both runs over `rows` rows; float noise may take them `allowed` apart, in the figure's own unit.
+
+    `repeats`: of the baseline, by which that was measured (noise.py); 0 where it was derived."""
 
     name: str
     baseline: float
     run: float
     rows: int
     allowed: float
+    repeats: int = 0
 
     @property
     def apart(self) -> float:
@@ -63,7 +66,7 @@ class Final:
         else:
             apart, allowed = f"{self.apart:.2g}", f"{self.allowed:.2g}"
         held = "within" if self.holds else "more than"
-        place = f"{held} the {allowed} that rounding explains"
+        place = f"{held} the {allowed} that {_explained_by(self.repeats)}"
         habit = "" if self.usual else f" (more than the usual {HABIT})"
         return f"final {self.values}: {apart} apart over {self.rows:,} rows{habit}, {place}"
 
@@ -89,6 +92,10 @@ class Agreement:
     @property
     def holds(self) -> bool:
         return self.differing <= self.allowed
+
+    def within(self, allowed: int, repeats: int) -> Agreement:
+        """The same, where `repeats` of the baseline showed how many may differ."""
+        return _judged(self.rows, self.differing, allowed, repeats)
 
     def to_dict(self) -> dict[str, Any]:
         agreement = None if not self.rows else 1 - self.differing / self.rows
@@ -149,11 +156,19 @@ def agreement(baseline: Run, run: Run, together: bool) -> Agreement:
     if not rows:
         return Agreement(0, 0, 0, "predictions are not compared: there are none")
     errors, known = _errors(baseline, run)
-    allowed = allowed_disagreement(rows, errors, known, together)
+    return _judged(rows, differing, allowed_disagreement(rows, errors, known, together))
+
+
+def _judged(rows: int, differing: int, allowed: int, repeats: int = 0) -> Agreement:
     words = f"{rows - differing:,} of {rows:,} predictions agree ({1 - differing / rows:.2%})"
     if differing > allowed:
-        words += f"; float noise explains {allowed:,} that differ, not {differing:,}"
+        source = f"{repeats} repeats of the baseline explain" if repeats else "float noise explains"
+        words += f"; {source} {allowed:,} that differ, not {differing:,}"
     return Agreement(rows, differing, allowed, words)
+
+
+def _explained_by(repeats: int) -> str:
+    return f"{repeats} repeats of the baseline show" if repeats else "rounding explains"
 
 
 def _errors(baseline: Run, run: Run) -> tuple[tuple[float, float], bool]:

@@ -19,7 +19,7 @@ from hpcnn.studies.reading import Run, read_run
 
 # Okabe and Ito's palette (2008); hatches and lines tell apart what is alike in grey.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#882255", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442", "#999999", "#000000")
-HATCHES = ("", "///", "", "++", "...", "", "xxx", "", "\\\\\\", "")
+HATCHES = ("---", "///", "", "++", "...", "", "xxx", "", "\\\\\\", "")
 LONGEST_NAME = 28
 LINES = ("-", "--", ":", "-.")
 

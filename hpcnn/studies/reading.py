@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from hpcnn.errors import ResultsError
+from hpcnn.records.evidence import SeenReplica, SeenRow
 from hpcnn.records.run_folder import LOSS_COLUMNS, PREDICTION_COLUMNS, TIMING_COLUMNS
 from hpcnn.records.state import read_json, read_state
-from hpcnn.studies.tables import Column, numbers, read_table, whole_numbers
+from hpcnn.studies.tables import Column, numbers, read_rows, read_table, whole_numbers
 
 _COUNTS = ("epoch", "step", "samples")
 _OPTIONAL = ("validation_loss", "validation_accuracy")
@@ -24,7 +25,8 @@ class Run:
     """One completed run.
 
     `losses`: the columns of loss.csv but `run`, float64, a value a step, nan where a cell is empty. `seconds`: by rank
-    and phase, summed over epochs. `predictions`: label by ImageId, None without predictions.csv.
+    and phase, summed over epochs. `predictions`: label by ImageId, None without predictions.csv. `rows`, `replicas`: of
+    rows.csv and replicas.csv, empty where a run has left none.
     """
 
     path: Path
@@ -35,6 +37,8 @@ class Run:
     seconds: Mapping[tuple[int, str], float]
     hosts: Mapping[int, str]
     predictions: Mapping[str, str] | None
+    rows: Sequence[SeenRow] = ()
+    replicas: Sequence[SeenReplica] = ()
 
     @property
     def name(self) -> str:
@@ -52,6 +56,12 @@ class Run:
     @property
     def last_step(self) -> int | None:
         return int(self.losses["step"][-1]) if self.steps else None
+
+    @property
+    def summands(self) -> int:
+        """Ranks whose gradients are added: all, but in a pipeline, of whose ranks each replica has several."""
+        grid = dict(item.split("=") for item in str(self.manifest.get("grid", "")).split(",") if item.count("=") == 1)
+        return int(grid["dp"]) if grid.get("dp", "").isdecimal() else self.ranks
 
     @property
     def micro_batches(self) -> int:
@@ -123,6 +133,8 @@ def read_run(folder: Path) -> Run:
         seconds=seconds,
         hosts=hosts,
         predictions=_read_predictions(folder / "predictions.csv"),
+        rows=read_rows(folder / "rows.csv", SeenRow),
+        replicas=read_rows(folder / "replicas.csv", SeenReplica),
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 from hpcnn.errors import ResultsError
 
 Column = NDArray[np.float64]
+Row = TypeVar("Row")
 
 
 def read_table(path: Path, columns: Sequence[str]) -> Mapping[str, list[str]]:
@@ -72,3 +75,25 @@ def whole_numbers(path: Path, table: Mapping[str, list[str]], name: str) -> Colu
         place = int(bad.argmax())
         raise ResultsError(f"{path}: line {place + 2}, column {name}: {table[name][place]!r} is not a count")
     return values
+
+
+def read_rows(path: Path, kind: type[Row]) -> list[Row]:
+    """The lines of a table whose columns are the fields of a dataclass, as such; none where there is no file."""
+    if not path.exists():
+        return []
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    table = read_table(path, [item.name for item in fields])
+    columns = {
+        item.name: [_value(path, item, *cell) for cell in enumerate(table[item.name], start=2)] for item in fields
+    }
+    return [kind(**dict(zip(columns, cells, strict=True))) for cells in zip(*columns.values(), strict=True)]
+
+
+def _value(path: Path, item: dataclasses.Field[Any], line: int, cell: str) -> Any:
+    kind, _, rest = str(item.type).partition(" ")
+    if not cell and rest:
+        return None
+    try:
+        return {"str": str, "int": int, "float": float}[kind](cell)
+    except ValueError:
+        raise ResultsError(f"{path}: line {line}, column {item.name}: {cell!r} is no {kind}") from None

@@ -28,7 +28,7 @@ def start_lines(config: RunConfig, prepared: Prepared, ranks: Sequence[HostFacts
     """What runs, on which rows, at which rate; then warnings."""
     architecture, order, train = prepared.architecture, prepared.order, prepared.train
     threads = ranks[0].threads
-    computes_with = config.backend_label.replace("_", " on ")
+    computes_with = config.backend_label.replace("_", " on ") + ", on a GPU a rank" * (config.device == "cuda")
     shape = "x".join(map(str, train.input_shape))
     lines = [
         f"network {architecture.name}, {architecture.size:,} parameters, on {computes_with}",
@@ -45,8 +45,19 @@ def start_lines(config: RunConfig, prepared: Prepared, ranks: Sequence[HostFacts
         lines.insert(3, f"test {config.test}: {prepared.test.rows:,} rows; {prepared.test.format.describe()}")
     if config.resume:
         lines.append(f"resumed from {config.resume} after epoch {prepared.epoch}, step {prepared.step}")
-    warnings = _warnings(config, prepared) | {facts.threads.warning for facts in ranks}
+    warnings = _warnings(config, prepared) | {facts.threads.warning for facts in ranks} | set(map(_narrowed, ranks))
     return lines + [f"warning: {warning}" for warning in sorted(warnings - {""})]
+
+
+def _narrowed(facts: HostFacts) -> str:
+    """Of OpenMP libraries that bind the process which loads them: all that it does shares the cores that are left."""
+    left, host = len(facts.machine["affinity"]), facts.machine["host"]
+    if left >= facts.threads.cores:
+        return ""
+    return (
+        f"importing the framework has bound a rank on {host} to {left} of its {facts.threads.cores} cores: unset "
+        "OMP_PROC_BIND, GOMP_CPU_AFFINITY and KMP_AFFINITY, and bind by the launcher (`hpcnn doctor`)"
+    )
 
 
 def _stage_lines(config: RunConfig, prepared: Prepared) -> list[str]:

@@ -34,6 +34,7 @@ from hpcnn.training.arrays import NAME, Arrays, source_of
 from hpcnn.training.checkpoint import Checkpoint, checkpoint_path, load_checkpoint, save_checkpoint
 from hpcnn.training.chosen import LEARNT_WITH, OPTIMIZER, OTHERS, known_settings
 from hpcnn.training.evaluate import Evaluation, all_rows, evaluate, gathered
+from hpcnn.training.gpus import claim_gpu
 from hpcnn.training.handover import Given, Trained
 from hpcnn.training.named_network import GivenNetwork, named_network
 from hpcnn.training.predict import model_of, rows_for
@@ -94,9 +95,11 @@ class Wrapper:
         """
         config = self._config()
         threads = attempt_threads(config.threads, self._comm).count  # a native layer asks its framework
+        if config.device == "cuda":
+            claim_gpu(self._comm)
 
         def complete(layer: Native, shape: tuple[int, ...]) -> Native:
-            return open_backend(self.backend, config.backend_option, threads).complete(layer, shape)
+            return open_backend(self.backend, config.backend_option, threads, config.device).complete(layer, shape)
 
         self._network, self._architecture = attempt(
             self._comm, lambda: named_network(architecture, input_shape, num_classes, complete)

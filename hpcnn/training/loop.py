@@ -15,8 +15,12 @@ from numpy.typing import NDArray
 from hpcnn.data.agree import attempt
 from hpcnn.data.dataset import Dataset
 from hpcnn.errors import TrainingError
+from hpcnn.parallel.around import Shares
 from hpcnn.parallel.inference import Inference
+from hpcnn.parallel.inject import lets_drift
+from hpcnn.parallel.parts import LocalBatch, StepResult
 from hpcnn.records.clocks import ClockReadings
+from hpcnn.records.evidence import SeenReplica, SeenRow
 from hpcnn.records.heartbeat import Heartbeat
 from hpcnn.records.phases import PhaseClock
 from hpcnn.records.run_folder import LossRow
@@ -43,6 +47,9 @@ class Trainer:
         self.clocks = ClockReadings()
         self.clocks.measure(comm)
         self._batches = Batches(prepared)
+        self._step_watched, self._epochs_begun = self.step, 0
+        self._watched: tuple[float | None, float | None, float | None] = (None, None, None)
+        self._weights = ""
         self._inference = Inference(prepared.parts, prepared.links)
 
     def fit(self, after_epoch: Callable[[], None]) -> None:
@@ -58,13 +65,12 @@ class Trainer:
         try:
             while self.epoch < config.epochs and not self._enough():
                 self.epoch += 1
-                self._clock.set_epoch(self.epoch)
+                self._clock.set_epoch(self.epoch if self._settled() else 0)
                 self._train_epoch(progress)
                 self._check_replicas()
                 self._check_weights()
                 self._validate()
-                self.clocks.measure(self._comm)
-                self._clock.resolve_waits(self._comm, self.clocks)
+                self._resolve_waits()
                 after_epoch()
         finally:
             progress.close()
@@ -74,25 +80,65 @@ class Trainer:
         limit = self._prepared.config.max_steps
         return limit is not None and self.step >= limit
 
+    def _settled(self) -> bool:
+        return len(self.rows) >= self._prepared.config.settle_steps
+
+    def _resolve_waits(self) -> None:
+        self.clocks.measure(self._comm)
+        self._clock.resolve_waits(self._comm, self.clocks)
+
+    @property
+    def samples_before(self) -> int:
+        """Rows that were trained before the first step whose time counts."""
+        settled = self._prepared.config.settle_steps
+        return self.rows[settled - 1].samples if 0 < settled <= len(self.rows) else self._prepared.samples
+
     def _train_epoch(self, progress: Progress) -> None:
-        prepared = self._prepared
+        prepared, first = self._prepared, True
         for epoch_step in range(self.epoch_step, prepared.order.steps_per_epoch):
+            if self._clock.epoch != self.epoch and self._settled():
+                self._resolve_waits()
+                self._clock.set_epoch(self.epoch)
             self._heartbeat.doing("step", self.epoch, self.step)
             self._clock.switch("load")
             batch = self._batches.of_step(self.epoch, epoch_step)
             self._clock.switch("other")
             self._clock.step = self.step
             rate = prepared.rate.at(self.step)
-            result = prepared.executor.step(batch, rate)
+            result = self._first_step(batch, rate) if first else prepared.executor.step(batch, rate)
+            first = False
             self.samples += batch.global_rows
             row = LossRow(self.epoch, self.step, self.samples, rate, result.loss, result.accuracy, result.gradient_norm)
             self.rows.append(row)
             self._check_loss(row)
             self.step += 1
+            self._heartbeat.loss = row.train_loss
             self.epoch_step = (self.epoch_step + 1) % prepared.order.steps_per_epoch
             progress.step(row)
             if self._enough():
                 break
+
+    def _first_step(self, batch: LocalBatch, rate: float) -> StepResult:
+        """The first of an epoch; of the first epoch's is kept what this rank brought to the sum, which costs a copy."""
+        reducer, self._step_watched, self._watched = self._prepared.links.reducer, self.step, (None, None, None)
+        self._epochs_begun += 1
+        if not isinstance(reducer, Shares) or self._epochs_begun > 1:
+            return self._prepared.executor.step(batch, rate)
+        reducer.watch()
+        result = self._prepared.executor.step(batch, rate)
+        self._watched = reducer.watched()
+        return result
+
+    def take_evidence(self) -> tuple[list[SeenRow], SeenReplica]:
+        """What rows.csv and replicas.csv have to get from this rank for the epoch that has ended."""
+        rows, self._batches.seen = self._batches.seen, []
+        rank = self._prepared.rank
+        replica, stage, _ = self._prepared.grid.place(rank)
+        own, total, share = self._watched
+        return rows, SeenReplica(
+            rank=rank, replica=replica, stage=stage, epoch=self.epoch, step=self._step_watched, gradient_norm=own,
+            sum_norm=total, share=share, weights=self._weights,
+        )  # fmt: skip
 
     def _check_loss(self, row: LossRow) -> None:
         if not math.isfinite(row.train_loss):
@@ -163,8 +209,10 @@ class Trainer:
             digest = hashlib.blake2b(digest_size=8)
             for _, part in sorted(self._prepared.parts.items()):
                 digest.update(part.vectors.weights.tobytes())
-            replicas, mine = self._prepared.links.replicas, (self._comm.rank, digest.digest())
-            attempt(self._comm, partial(self._check_equal, replicas.allgather(mine)))
+            self._weights = digest.hexdigest()
+            if not lets_drift(self._prepared.config.inject):
+                replicas, mine = self._prepared.links.replicas, (self._comm.rank, digest.digest())
+                attempt(self._comm, partial(self._check_equal, replicas.allgather(mine)))
 
     def _check_equal(self, digests: list[tuple[int, bytes]]) -> None:
         """`digests`: rank and weights of each replica of what this rank holds."""

@@ -6,6 +6,7 @@ once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,14 +19,14 @@ from hpcnn.data.agree import attempt
 from hpcnn.data.dataset import Dataset
 from hpcnn.data.normalise import Normalisation, fit_normalisation
 from hpcnn.data.order import BatchOrder
-from hpcnn.errors import CheckpointError, ConfigError, DataError
+from hpcnn.errors import ConfigError, DataError
 from hpcnn.network.architecture import Architecture, Segment
 from hpcnn.network.initial import segment_weights
 from hpcnn.network.native import Native
 from hpcnn.network.network_file import get_network
 from hpcnn.parallel.executor import Executor
 from hpcnn.parallel.grid import Grid
-from hpcnn.parallel.inject import injected_divisor, slow_factor
+from hpcnn.parallel.inject import check_dropout, check_fault, injected_divisor, injected_rate, slow_factor
 from hpcnn.parallel.optimizers import make_optimizer
 from hpcnn.parallel.parts import FlatVectors, Links, Part, make_links
 from hpcnn.parallel.program import Program
@@ -34,12 +35,14 @@ from hpcnn.records.arrivals import Arrivals
 from hpcnn.records.phases import PhaseClock
 from hpcnn.training.arrays import load_rows
 from hpcnn.training.checkpoint import Checkpoint, load_checkpoint
+from hpcnn.training.gpus import claim_gpu
 from hpcnn.training.handover import Given
 from hpcnn.training.layer_costs import measure_layers
 from hpcnn.training.layout import Layout, all_programs, checked, choose_grid, cut
 from hpcnn.training.learning_rate import LearningRate, learning_rate
 from hpcnn.training.progress import say
 from hpcnn.training.reducing import begin_native, check_reducer, fused_step, with_reducer
+from hpcnn.training.resumed import check_same_batches, check_same_network
 from hpcnn.wrappers.fused import FusedStep
 from hpcnn.wrappers.registry import OpenBackend, open_backend
 
@@ -110,15 +113,19 @@ def prepare(config: RunConfig, comm: Any, clock: PhaseClock, threads: int, given
     # Each stage's replicas load together, and find alike what is wrong with the rows; a disk may fail for some alone.
     train, test = attempt(comm, lambda: _load(config, links.replicas, resumed, given))
     order = BatchOrder(train.rows, train.logical_shards, config.global_batch, config.validation_fraction, config.seed)
+    _check_settling(config, order.steps_per_epoch, resumed.step if resumed else 0)
     normalisation = (
         resumed.normalisation if resumed else fit_normalisation(config.normalise, train, order, links.replicas)
     )
     clock.switch("start")
+    if config.device == "cuda":
+        claim_gpu(comm)
     begin_native(config, comm, links, threads)
     architecture = attempt(comm, lambda: given.architecture or _architecture(config, train, threads))
-    attempt(comm, lambda: _same_network(config, architecture, resumed))
-    build = attempt(comm, lambda: open_backend(config.backend, config.backend_option, threads))
-    attempt(comm, lambda: _same_batches(config, train, resumed))
+    check_dropout(config.inject, architecture)
+    attempt(comm, lambda: check_same_network(config, architecture, resumed))
+    build = attempt(comm, lambda: open_backend(config.backend, config.backend_option, threads, config.device))
+    attempt(comm, lambda: check_same_batches(config, train, resumed))
     links = with_reducer(config, comm, grid, links)
     layout = _layout(config, comm, grid, architecture, build)
     if comm.rank == 0:
@@ -151,7 +158,7 @@ def prepare(config: RunConfig, comm: Any, clock: PhaseClock, threads: int, given
         parts=parts,
         executor=executor,
         fused=fused,
-        rate=learning_rate(config, order.steps_per_epoch),
+        rate=learning_rate(injected_rate(config), order.steps_per_epoch),
         epoch=resumed.epoch if resumed else 0,
         epoch_step=resumed.epoch_step if resumed else 0,
         step=resumed.step if resumed else 0,
@@ -168,6 +175,16 @@ def class_count(dataset: Dataset) -> int:
     return dataset.classes
 
 
+def _check_settling(config: RunConfig, steps_per_epoch: int, done: int) -> None:
+    """Raises ConfigError, on all ranks alike, where no step would be left whose time counts."""
+    steps = min(config.epochs * steps_per_epoch, config.max_steps or math.inf) - done
+    if config.settle_steps and config.settle_steps >= steps:
+        raise ConfigError(
+            f"--settle-steps {config.settle_steps} leaves none of {max(steps, 0)} steps to measure: "
+            "give fewer, or more --epochs"
+        )
+
+
 def _grid(config: RunConfig, size: int) -> Grid:
     """The grid; what no data are needed for is refused before any are loaded."""
     if config.train is None:
@@ -176,7 +193,7 @@ def _grid(config: RunConfig, size: int) -> Grid:
         if count > MOST_PIECES:
             raise ConfigError(f"{flag} {count:,} is out of range: it must be at most {MOST_PIECES:,}")
     grid = choose_grid(config, size)
-    injected_divisor(config.inject, grid.dp)
+    check_fault(config, grid.dp)
     slow_factor(config, 0, size)
     check_reducer(config)
     all_programs(config, grid)
@@ -251,45 +268,6 @@ def _load(config: RunConfig, comm: Any, resumed: Checkpoint | None, given: Given
 
 def _architecture(config: RunConfig, train: Dataset, threads: int) -> Architecture:
     def complete(layer: Native, input_shape: tuple[int, ...]) -> Native:
-        return open_backend(config.backend, config.backend_option, threads).complete(layer, input_shape)
+        return open_backend(config.backend, config.backend_option, threads, config.device).complete(layer, input_shape)
 
     return get_network(config.network, train.input_shape, class_count(train), complete)
-
-
-def _same_network(config: RunConfig, architecture: Architecture, resumed: Checkpoint | None) -> None:
-    if resumed is not None and resumed.architecture != architecture:
-        raise CheckpointError(
-            f"{config.resume}: holds {_network_line(resumed.architecture)}, this run builds "
-            f"{_network_line(architecture)}: resume with the same network and data"
-        )
-
-
-def _same_batches(config: RunConfig, train: Dataset, resumed: Checkpoint | None) -> None:
-    """A network goes on with the scaling that it learnt with. In the middle of an epoch, the rows that are left are
-    known only where they are dealt as before."""
-    if resumed is None:
-        return
-    old = resumed.config
-    if config.normalise != old.normalise:
-        raise CheckpointError(
-            f"{config.resume}: learnt from rows scaled by --normalise {old.normalise}, not {config.normalise}: "
-            "leave --normalise out"
-        )
-    if resumed.epoch_step == 0:
-        return
-    if train.rows != resumed.rows:
-        raise CheckpointError(
-            f"{config.resume}: ends after step {resumed.epoch_step} of an epoch of {resumed.rows:,} rows, but "
-            f"{config.train} has {train.rows:,}: resume with the same --train file"
-        )
-    mine = (config.global_batch, config.seed, config.validation_fraction, train.logical_shards)
-    if mine != (old.global_batch, old.seed, old.validation_fraction, resumed.logical_shards):
-        raise CheckpointError(
-            f"{config.resume}: ends after step {resumed.epoch_step} of an epoch: resume with its --global-batch "
-            f"{old.global_batch}, --seed {old.seed}, --validation-fraction {old.validation_fraction:g} and "
-            f"--logical-shards {resumed.logical_shards}"
-        )
-
-
-def _network_line(architecture: Architecture) -> str:
-    return f"{architecture.name} for {architecture.input_shape} and {architecture.num_classes} classes"

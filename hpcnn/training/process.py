@@ -34,11 +34,14 @@ TUNED = {"M_MMAP_MAX": 0, "M_TRIM_THRESHOLD": 2**31 - 1, "M_TOP_PAD": 256 << 20}
 
 @dataclass(frozen=True)
 class Threads:
-    """Threads of this rank, what decided, and a warning for people (empty where there is nothing to say)."""
+    """Threads of this rank, what decided, and a warning for people (empty where there is nothing to say).
+
+    `cores`: how many it might use then, before a framework was imported."""
 
     count: int
     source: str
     warning: str
+    cores: int = 0
 
 
 def decide_threads(asked: int | None, environ: Mapping[str, str], comm: Any) -> Threads:
@@ -80,14 +83,28 @@ def _decide(
         count, source = int(text), "OMP_NUM_THREADS"
     if count > MOST_THREADS:
         raise ConfigError(f"{count} threads (from {source}) are out of range: give at most {MOST_THREADS}")
-    available = len(frozenset[int]().union(*here))
-    warning = ""
+    return Threads(count, source, thread_warning(count, host, cores, here), len(cores))
+
+
+def thread_warning(count: int, host: str, cores: frozenset[int], here: Sequence[frozenset[int]]) -> str:
+    """Of threads that will wait for each other: too many on the host, or bound to fewer cores than they are."""
+    available, on_host = len(frozenset[int]().union(*here)), os.cpu_count() or 1
     if count * len(here) > available:
-        warning = (
+        more = "" if available >= on_host else f", or give them more of its {on_host}: {_wider(count)}"
+        return (
             f"ranks x threads, {len(here)} x {count}, are more than the cores of {host}, {available}: they will wait "
-            "for each other; use fewer --threads or ranks"
+            f"for each other; use fewer --threads or ranks{more}"
         )
-    return Threads(count, source, warning)
+    if count > len(cores):
+        return (
+            f"a rank with {count} threads is bound to {len(cores)} of the cores of {host}, which they share: "
+            f"{_wider(count)}, or use --threads {len(cores)}"
+        )
+    return ""
+
+
+def _wider(count: int) -> str:
+    return f"mpirun --bind-to none, srun --cpus-per-task={count}"
 
 
 def set_threads(count: int, environ: MutableMapping[str, str]) -> None:

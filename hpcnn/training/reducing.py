@@ -8,7 +8,9 @@ from typing import Any
 
 from hpcnn.config import RunConfig
 from hpcnn.data.agree import attempt
+from hpcnn.parallel.around import Shares
 from hpcnn.parallel.grid import Grid
+from hpcnn.parallel.inject import injected_reducer
 from hpcnn.parallel.parts import Links, Part
 from hpcnn.parallel.reducers import make_reducer
 from hpcnn.reducer_options import NativeOptions, resolve_reducer
@@ -28,7 +30,7 @@ def begin_native(config: RunConfig, comm: Any, links: Links, threads: int) -> No
     It begins before the framework computes anything, and completing native layers is computing."""
     options = resolve_reducer(config.reducer, config.reducer_option)
     if isinstance(options, NativeOptions):
-        attempt(comm, lambda: open_backend(config.backend, config.backend_option, threads))
+        attempt(comm, lambda: open_backend(config.backend, config.backend_option, threads, config.device))
         attempt(comm, lambda: fused_class(config.backend_label).set_process_up(links.replicas, options))
 
 
@@ -37,10 +39,8 @@ def with_reducer(config: RunConfig, comm: Any, grid: Grid, links: Links) -> Link
     options, label = resolve_reducer(config.reducer, config.reducer_option), config.backend_label
     if isinstance(options, NativeOptions) or grid.dp == 1:
         return links
-    return replace(
-        links,
-        reducer=attempt(comm, lambda: make_reducer(config.reducer, links.replicas, options, world=comm, backend=label)),
-    )
+    made = attempt(comm, lambda: make_reducer(config.reducer, links.replicas, options, world=comm, backend=label))
+    return replace(links, reducer=Shares(injected_reducer(config.inject, made)))
 
 
 def fused_step(config: RunConfig, links: Links, parts: Mapping[int, Part]) -> FusedStep | None:

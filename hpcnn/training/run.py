@@ -12,6 +12,7 @@ from hpcnn.config import RunConfig
 from hpcnn.data.agree import attempt
 from hpcnn.errors import ConfigError, HpcnnError
 from hpcnn.records import manifest
+from hpcnn.records.evidence import SeenReplica, SeenRow
 from hpcnn.records.heartbeat import Heartbeat
 from hpcnn.records.phases import PhaseClock
 from hpcnn.records.run_folder import LossRow, RankTimes, RunFolder, run_name
@@ -89,6 +90,8 @@ class Run:
         self.heartbeat.start()
         self.log: list[str] = []
         self.rows: list[LossRow] = []
+        self.seen_rows: list[SeenRow] = []
+        self.seen_replicas: list[SeenReplica] = []
 
     def _create_folder(self) -> RunFolder | None:
         config, architecture = self.config, self.prepared.architecture
@@ -167,6 +170,9 @@ class Run:
         if every and self.trainer.epoch % every == 0:
             self._save_checkpoint()
         times = self._gather_times()
+        for rows, replica in self.comm.gather(self.trainer.take_evidence()) or []:
+            self.seen_rows += rows
+            self.seen_replicas.append(replica)
         if self.folder is None:
             return
         with self.clock.during("other"):
@@ -182,6 +188,7 @@ class Run:
         if self.folder is not None:
             self._write_losses()
             self.folder.write_timing(times)
+            self.folder.write_evidence(self.seen_rows, self.seen_replicas)
 
     def _write_losses(self) -> None:
         if self.folder is not None:
@@ -230,19 +237,25 @@ class Run:
                 state="completed",
                 end=manifest.timestamp(),
                 wall_seconds=[one.wall_seconds for one in times],
+                lateness=[one.lateness._asdict() for one in times],
                 epochs=self.trainer.epoch,
                 steps=self.trainer.step,
                 test=None
                 if tested is None
                 else {"rows": tested.rows, "loss": tested.loss, "accuracy": tested.accuracy},
             )
-            for line in summary_lines(self.rows, times, tested, self.prepared.samples):
+            for line in summary_lines(self.rows, times, tested, self.trainer.samples_before):
                 say(line)
             say(f"results: {self.path}")
         self.heartbeat.end("completed")
 
     def end_badly(self, error: BaseException) -> None:
-        """Last words. What all ranks agree on is written into run.json by rank 0; else this rank's heartbeat tells."""
+        """Last words. What all ranks agree on is written into run.json by rank 0; else this rank's heartbeat tells.
+
+        A run whose last file was written has completed, whatever stops the process then."""
+        if self.folder is not None and self.folder.manifest.get("state") == "completed":
+            self.heartbeat.end("completed")
+            return
         if doing := self.prepared.executor.doing:
             error.add_note(doing)
         words = str(error) if isinstance(error, HpcnnError) else f"{type(error).__name__}: {error}"

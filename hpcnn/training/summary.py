@@ -16,7 +16,8 @@ def summary_lines(
 ) -> list[str]:
     """Lines for a terminal: seconds per phase and rank, who was late, rows a second, the test file's figures.
 
-    `samples_before`: rows that were trained before the first of `rows`, by the run that this one resumed.
+    `samples_before`: rows that were trained before the first step whose time counts: by the run that this one resumed,
+    and in --settle-steps.
     """
     training = training_seconds(times)
     lines = ["", *_phase_table(times), *late_lines(times, training)]

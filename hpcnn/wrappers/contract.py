@@ -34,6 +34,10 @@ from hpcnn.network.native import Native
 from hpcnn.wrappers.native import refuse_layer
 
 Array = NDArray[np.float32]
+CUDA_ENVIRONMENT = (
+    "on a machine with one make its environment, HPCNN_CONSTRAINTS=env/constraints-modern-cuda.txt bash env/create.sh"
+)
+"""What brings a framework that computes on GPUs."""
 _OWN_SLOT = -1
 """A slot that no program has: they count from 0."""
 
@@ -97,6 +101,17 @@ class SegmentModel(abc.ABC):
         self.gradient = gradient
         self.input_gradient = (not segment.is_first) if input_gradient is None else input_gradient
         self.options = resolve_options(self.backend, {}) if options is None else options
+
+    @classmethod
+    def use_device(cls, device: str) -> None:
+        """Where segments of this process compute from now on: "cpu", or "cuda", the one GPU that it sees.
+
+        BackendError where the framework cannot, or has begun otherwise."""
+        if device != "cpu":
+            raise BackendError(
+                f"--device {device}: {cls.backend} computes on CPUs alone here: leave --device out, or choose "
+                "--backend torch or tensorflow"
+            )
 
     @classmethod  # noqa: B027 (a framework may want nothing)
     def set_process_up(cls, options: Any, threads: int | None) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from hpcnn.network.layers import MaxPool2D
 from hpcnn.wrappers.contract import Array, SegmentModel
 from hpcnn.wrappers.keras_derivatives import Apply, Derivatives, LossAndSlope, loss_and_slope
-from hpcnn.wrappers.tensorflow_import import import_tensorflow, set_tensorflow_up
+from hpcnn.wrappers.tensorflow_import import import_tensorflow, see_gpu, set_tensorflow_up
 from hpcnn.wrappers.tensorflow_layers import compared_max_pool, max_pool
 
 tf: Any = import_tensorflow()
@@ -42,6 +42,7 @@ class TensorflowDerivatives(Derivatives):
     @staticmethod
     def set_process_up(options: Any, threads: int | None) -> None:
         set_tensorflow_up(options, threads)
+        see_gpu(False)
 
     @staticmethod
     def max_pool(layer: MaxPool2D, options: Any) -> Callable[[Any], Any]:

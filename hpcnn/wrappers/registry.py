@@ -135,12 +135,16 @@ def get_segment_class(name: str, options: Mapping[str, Any] | None = None) -> ty
     return segment_class
 
 
-def open_backend(name: str, options: Mapping[str, Any] | None = None, threads: int | None = None) -> OpenBackend:
+def open_backend(
+    name: str, options: Mapping[str, Any] | None = None, threads: int | None = None, device: str = "cpu"
+) -> OpenBackend:
     """The backend set up in this process with `options` (of hpcnn.backend_options; None: its defaults) and `threads`.
 
-    Raises BackendError where it is unknown, not installed, or runs already in this process and otherwise.
+    Raises BackendError where it is unknown, not installed, not for `device`, or runs already in this process and
+    otherwise.
     """
     resolved = resolve_options(name, options or {}) if name in BACKENDS else None
     segment_class = get_segment_class(name, options)
     segment_class.set_process_up(resolved, threads)
+    segment_class.use_device(device)
     return OpenBackend(segment_class, resolved)

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from hpcnn.errors import BackendError
+from hpcnn.wrappers.contract import CUDA_ENVIRONMENT
 from hpcnn.wrappers.import_alone import NO_KERAS_HOME, during, without
 
 _GUESTS = ("keras", "jax")
@@ -54,6 +55,35 @@ def set_tensorflow_up(options: Any, threads: int | None) -> None:
     if options.deterministic:
         tf.config.experimental.enable_op_determinism()
         tf.random.set_seed(0)  # else a native layer that starts its weights at random is refused
+
+
+def see_gpu(wanted: bool) -> None:
+    """TensorFlow computes on the one GPU that this process sees, or sees none: of itself it takes all that there are.
+
+    BackendError where there is none, and where TensorFlow has begun otherwise."""
+    tf: Any = import_tensorflow()
+    gpus = tf.config.list_physical_devices("GPU") if tf.test.is_built_with_cuda() else []
+    if wanted and not gpus:
+        raise BackendError(
+            f"--device cuda: TensorFlow {tf.__version__} sees no GPU: {CUDA_ENVIRONMENT}, or leave --device out"
+        )
+    try:
+        if not wanted:
+            if gpus:
+                tf.config.set_visible_devices([], "GPU")
+            return
+        for gpu in gpus:
+            tf.config.experimental.set_memory_growth(gpu, True)
+        tf.config.experimental.enable_tensor_float_32_execution(False)  # 10 bits of a float32's 23
+    except RuntimeError:
+        raise BackendError(
+            f"TensorFlow runs in this process already, not with --device {'cuda' if wanted else 'cpu'}: "
+            "start another process"
+        ) from None
+    if len(gpus) > 1:
+        raise BackendError(
+            f"--device cuda: TensorFlow sees {len(gpus)} GPUs in this process, of which a rank takes one: start another"
+        )
 
 
 @contextlib.contextmanager

@@ -208,7 +208,11 @@ def _start_ranks(comm: Any, options: Any) -> _Opened:
         cluster = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec({"worker": ranks}), task_type="worker", task_id=comm.rank, rpc_layer="grpc"
         )
-        limit = tf.distribute.experimental.CommunicationOptions(timeout_seconds=options.timeout_seconds)
+        kinds = tf.distribute.experimental.CommunicationImplementation
+        limit = tf.distribute.experimental.CommunicationOptions(
+            timeout_seconds=options.timeout_seconds,
+            implementation=kinds.NCCL if tf.config.get_visible_devices("GPU") else kinds.AUTO,
+        )
         try:
             return tf.distribute.MultiWorkerMirroredStrategy(cluster, limit)
         except (tf.errors.OpError, RuntimeError) as error:

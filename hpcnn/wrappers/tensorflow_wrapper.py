@@ -6,6 +6,8 @@ come out as one flat vector each, cut up and put together inside the function.
 
 Images are channels-last inside, the only layout that TensorFlow convolves on CPUs. relu's slope at 0 is 0 and a max
 pool's gradient goes to the first maximum, as rule 2 wants.
+
+NOTE: --device cuda has not been run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from hpcnn.network.native import Native
 from hpcnn.wrappers.contract import Array, Capabilities, LossResult, SegmentModel
 from hpcnn.wrappers.native import check_native, make_native, refuse_layer
 from hpcnn.wrappers.relus import relus_behind_pools
-from hpcnn.wrappers.tensorflow_import import import_tensorflow, set_tensorflow_up
+from hpcnn.wrappers.tensorflow_import import import_tensorflow, see_gpu, set_tensorflow_up
 from hpcnn.wrappers.tensorflow_layers import (
     Apply,
     compared_max_pool,
@@ -50,7 +52,7 @@ tf: Any = import_tensorflow()
 
 
 class TensorflowSegment(SegmentModel):
-    """A segment in TensorFlow on the CPU."""
+    """A segment in TensorFlow."""
 
     backend: ClassVar[str] = "tensorflow"
     capabilities: ClassVar[Capabilities] = Capabilities(weights_are_views=False, fuses_loss=True)
@@ -58,6 +60,10 @@ class TensorflowSegment(SegmentModel):
     @classmethod
     def set_process_up(cls, options: Any, threads: int | None) -> None:
         set_tensorflow_up(options, threads)
+
+    @classmethod
+    def use_device(cls, device: str) -> None:
+        see_gpu(device == "cuda")
 
     def __init__(
         self,
@@ -230,6 +236,7 @@ class TensorflowSegment(SegmentModel):
 
     def describe(self) -> dict[str, Any]:
         return {
+            "device": "cuda" if tf.config.get_visible_devices("GPU") else "cpu",
             "intra_op_threads": tf.config.threading.get_intra_op_parallelism_threads(),
             "inter_op_threads": tf.config.threading.get_inter_op_parallelism_threads(),
             "memory_format": "channels_last",

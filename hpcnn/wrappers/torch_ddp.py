@@ -28,6 +28,7 @@ from hpcnn.wrappers.contract import SegmentModel
 from hpcnn.wrappers.fused import FusedStep, Piece
 from hpcnn.wrappers.import_alone import during
 from hpcnn.wrappers.rendezvous import meeting_point
+from hpcnn.wrappers.torch_vectors import Shared
 
 Tensor = torch.Tensor
 
@@ -55,7 +56,7 @@ class Network(torch.nn.Module):
 
 
 class DdpStep(FusedStep):
-    """torch and Keras over torch, through gloo; through NCCL where weights are on a GPU (not run on one yet)."""
+    """torch and Keras over torch, through gloo; torch with --device cuda through NCCL (not run on a GPU yet)."""
 
     honours: ClassVar[frozenset[str]] = frozenset(
         {"bucket_cap_mb", "find_unused_parameters", "interface", "timeout_seconds"}
@@ -70,6 +71,8 @@ class DdpStep(FusedStep):
         super().__init__(model, comm, options)
         self._part = _trainable(model)
         self._alone = self._part.in_training
+        vectors: Shared | None = getattr(self._part, "vectors", None)  # of Keras' torch there are none but the caller's
+        self._held = vectors.held if vectors else contextlib.nullcontext
         self._library = "nccl" if self._part.leaves[0].is_cuda else "gloo"
         own = meeting_point(comm, options.interface)
         interface = {f"{name}_SOCKET_IFNAME": own.interface for name in ("GLOO", "NCCL")}
@@ -94,6 +97,10 @@ class DdpStep(FusedStep):
 
     def gradient(self, pieces: Sequence[Piece], divisor: float) -> tuple[float, int]:
         self.model.gradient.fill(0.0)
+        with self._held():
+            return self._sum(pieces, divisor)
+
+    def _sum(self, pieces: Sequence[Piece], divisor: float) -> tuple[float, int]:
         own = [piece for piece in pieces if len(piece.labels)]
         try:
             with self.ddp.no_sync():

@@ -3,10 +3,13 @@
 Activations are kept channels-last, in which oneDNN's convolutions are fastest on CPUs (a first convolution of one
 channel included, whose input has to be told, since with one channel both layouts are the same memory). torch agrees
 with rule 2 as it is: relu's slope at 0 is 0, and a pool's gradient goes to the first maximum.
+
+NOTE: --device cuda has not been run on a GPU yet; its copies to and fro are tested with a CPU as the other device.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -19,21 +22,42 @@ from hpcnn.errors import BackendError
 from hpcnn.network.architecture import Segment
 from hpcnn.network.layers import Conv2D, Dense, Layer
 from hpcnn.network.native import Native
-from hpcnn.wrappers.contract import Array, Capabilities, LossResult, SegmentModel
+from hpcnn.wrappers.contract import CUDA_ENVIRONMENT, Array, Capabilities, LossResult, SegmentModel
 from hpcnn.wrappers.native import check_native, make_native
 from hpcnn.wrappers.relus import relus_behind_pools
 from hpcnn.wrappers.torch_layers import Apply, layer_function, make_relus_cheap
 from hpcnn.wrappers.torch_native import completed_by_torch, shape_of, tensors_of
 from hpcnn.wrappers.torch_split import Cut, SecondHalf, first_half
+from hpcnn.wrappers.torch_vectors import Shared, on_gpu
 
 Tensor = torch.Tensor
 
 
 class TorchSegment(SegmentModel):
-    """A segment in eager PyTorch on the CPU."""
+    """A segment in eager PyTorch."""
 
     backend: ClassVar[str] = "torch"
     capabilities: ClassVar[Capabilities] = Capabilities(weights_are_views=True, can_split_backward=True)
+    place_vectors: ClassVar[Callable[[Array, Array], Shared]] = Shared
+
+    @classmethod
+    def use_device(cls, device: str) -> None:
+        cls.place_vectors = Shared
+        if device == "cpu":
+            return
+        if not torch.cuda.is_available():
+            raise BackendError(
+                f"--device cuda: torch {torch.__version__} sees no GPU: {CUDA_ENVIRONMENT}, or leave --device out"
+            )
+        if (count := torch.cuda.device_count()) != 1:
+            raise BackendError(
+                f"--device cuda: torch runs in this process already and sees {count} GPUs, of which a rank takes one: "
+                "start another process"
+            )
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # 10 bits of a float32's 23
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS may add in any order
+        cls.place_vectors = on_gpu
 
     @classmethod
     def set_process_up(cls, options: Any, threads: int | None) -> None:
@@ -60,13 +84,13 @@ class TorchSegment(SegmentModel):
         options: Any = None,
     ) -> None:
         super().__init__(segment, weights, gradient, input_gradient=input_gradient, options=options)
-        flat_weights, flat_gradient = torch.from_numpy(weights), torch.from_numpy(gradient)
+        self.vectors = type(self).place_vectors(weights, gradient)
         self._parameters: dict[str, Tensor] = {}
         for parameter in segment.parameters:
             place = slice(parameter.offset, parameter.offset + int(np.prod(parameter.shape)))
-            leaf = torch.nn.Parameter(flat_weights[place].view(parameter.shape))
-            # Autograd adds into a gradient that is there already: accumulation, in the caller's memory.
-            leaf.grad = flat_gradient[place].view(parameter.shape)
+            leaf = torch.nn.Parameter(self.vectors.weights[place].view(parameter.shape))
+            # Autograd adds into a gradient that is there already: accumulation, where possible in the caller's memory.
+            leaf.grad = self.vectors.gradient[place].view(parameter.shape)
             self._parameters[parameter.name] = leaf
         self._modules: list[torch.nn.Module] = []
         shapes = (segment.input_shape, *segment.shapes)
@@ -120,8 +144,11 @@ class TorchSegment(SegmentModel):
     def complete_native(cls, layer: Native, input_shape: tuple[int, ...]) -> Native:
         return completed_by_torch(layer, input_shape)
 
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self.vectors.device)
+
     def _input(self, x: Array) -> Tensor:
-        tensor = torch.from_numpy(x)
+        tensor = self._tensor(x)
         if tensor.dim() != 4 or not self.options.channels_last:
             return tensor
         _, channels, height, width = tensor.shape
@@ -147,9 +174,10 @@ class TorchSegment(SegmentModel):
         if slot in self._slots or slot in self._second_halves:
             raise ValueError(f"slot {slot} is open already: close it before another forward")
         self.check_masks(masks)
+        self.vectors.fetch()
         source = self._input(x).requires_grad_(self._source_needs_gradient)
         cuts: list[Cut] = []
-        given = [torch.from_numpy(mask) for mask in masks]
+        given = [self._tensor(mask) for mask in masks]
         output = self.in_training(source, given, None if self.options.compile else cuts)
         self._slots[slot] = (source, output, cuts)
         return _array(output)
@@ -157,15 +185,17 @@ class TorchSegment(SegmentModel):
     def backward(self, slot: int, output_gradient: Array) -> Array | None:
         source, output, _ = self._slots.pop(slot)
         if output.requires_grad:
-            torch.autograd.backward(output, torch.from_numpy(output_gradient))
-        return self._taken(source)
+            torch.autograd.backward(output, self._tensor(output_gradient))
+            self.vectors.give()
+        return self._returned(source.grad)
 
     def loss_backward(self, slot: int, labels: NDArray[np.int64], divisor: float) -> LossResult:
         source, logits, _ = self._slots.pop(slot)
-        loss, correct = _loss(logits, labels)
+        loss, correct = _loss(logits, self._tensor(labels))
         if loss.requires_grad:
-            torch.autograd.backward(loss, torch.tensor(1.0 / divisor))
-        return LossResult(float(loss.detach()), correct, self._taken(source))
+            torch.autograd.backward(loss, loss.new_tensor(1.0 / divisor))
+            self.vectors.give()
+        return LossResult(float(loss.detach()), correct, self._returned(source.grad))
 
     def check_split(self) -> None:
         super().check_split()
@@ -178,13 +208,13 @@ class TorchSegment(SegmentModel):
     def backward_input(self, slot: int, output_gradient: Array) -> Array | None:
         self.check_split()
         source, output, cuts = self._slots.pop(slot)
-        return self._first_half(slot, output, torch.from_numpy(output_gradient), source, cuts)
+        return self._first_half(slot, output, self._tensor(output_gradient), source, cuts)
 
     def loss_backward_input(self, slot: int, labels: NDArray[np.int64], divisor: float) -> LossResult:
         self.check_split()
         source, logits, cuts = self._slots.pop(slot)
-        loss, correct = _loss(logits, labels)
-        input_gradient = self._first_half(slot, loss, torch.tensor(1.0 / divisor), source, cuts)
+        loss, correct = _loss(logits, self._tensor(labels))
+        input_gradient = self._first_half(slot, loss, loss.new_tensor(1.0 / divisor), source, cuts)
         return LossResult(float(loss.detach()), correct, input_gradient)
 
     def _first_half(
@@ -195,15 +225,14 @@ class TorchSegment(SegmentModel):
 
     def backward_weights(self, slot: int) -> None:
         self._second_halves.pop(slot).add_gradients()
-
-    def _taken(self, source: Tensor) -> Array | None:
-        return self._returned(source.grad)
+        self.vectors.give()
 
     def _returned(self, input_gradient: Tensor | None) -> Array | None:
         return _array(input_gradient) if self.input_gradient and input_gradient is not None else None
 
     @torch.inference_mode()
     def infer(self, x: Array) -> Array:
+        self.vectors.fetch()
         for module in self._modules:
             module.eval()
         output = _array(self._run(self._input(x), None))
@@ -215,6 +244,7 @@ class TorchSegment(SegmentModel):
         return {
             "threads": torch.get_num_threads(),
             "inter_op_threads": torch.get_num_interop_threads(),
+            "device": torch.cuda.get_device_name() if self.vectors.device.type == "cuda" else "cpu",
             "memory_format": "channels_last" if self.options.channels_last else "channels_first",
             "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         }
@@ -222,12 +252,11 @@ class TorchSegment(SegmentModel):
 
 def _array(tensor: Tensor) -> Array:
     """Rows first and C-contiguous, as the contract wants it; a copy only where the memory is laid out otherwise."""
-    array: Array = tensor.detach().contiguous().numpy()
+    array: Array = tensor.detach().contiguous().cpu().numpy()
     return array
 
 
-def _loss(logits: Tensor, labels: NDArray[np.int64]) -> tuple[Tensor, int]:
+def _loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, int]:
     """The sum of row losses, and the rows classified rightly."""
-    targets = torch.from_numpy(labels)
     loss = F.cross_entropy(logits, targets, reduction="sum")
     return loss, int((logits.detach().argmax(1) == targets).sum())

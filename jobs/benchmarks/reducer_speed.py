@@ -47,6 +47,9 @@ DENSE, DENSE_ROWS, DENSE_STEPS = "cnn2d_2layer_fullconnected_3layer", 64, 6
 SIZES = tuple(2**power for power in (16, 20, 24, 26))
 HOROVOD = importlib.util.find_spec("horovod") is not None
 REDUCERS = ("mpi", "plain", "native", *(("horovod",) if HOROVOD else ()))
+NO_THREAD = "mpi, no thread"
+FLAGS = {NO_THREAD: ("mpi", "--reducer-option", "progress=none")}
+"""What follows --reducer where it is not the name alone."""
 OTHERS = {"DDP": "--ddp", **({"Horovod": "--horovod"} if HOROVOD else {})}
 """The plain script's own ways, with their flags."""
 LAUNCHES = (("bare", "plain", "nodes", "flat"), *((("bare", "horovod"),) if HOROVOD else ()))
@@ -80,10 +83,15 @@ def beside_bare(size: int, of: str, seconds: dict[str, list[float]]) -> dict[str
     return found | {"target": target} | ({} if target is None else {"reached": found["median"] >= target})
 
 
-def training(sizes: tuple[int, int, int], rows: int, network: str, file: str = ROWS) -> tuple[Contestant, ...]:
-    """Every reducer, and the plain script's ways, tuned."""
+def training(
+    sizes: tuple[int, int, int], rows: int, network: str, file: str = ROWS, more: Sequence[str] = ()
+) -> tuple[Contestant, ...]:
+    """Every reducer and those of `more`, and the plain script's ways, tuned."""
     same = {"network": network, "rows": file}
-    ours = {name: on_two_cores(hpcnn(*sizes, "data", "--reducer", name, **same)) for name in REDUCERS}
+    ours = {
+        name: on_two_cores(hpcnn(*sizes, "data", "--reducer", *FLAGS.get(name, (name,)), **same))
+        for name in (*REDUCERS, *more)
+    }
     theirs = {
         f"{name}, tuned": on_two_cores(plain(PLAIN, *sizes, "--tuned", flag, **same)) for name, flag in OTHERS.items()
     }
@@ -128,15 +136,16 @@ def dense(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """A network whose gradient is 170 MB: what of its sum is not hidden."""
     each = (options.batches or (DENSE_ROWS,))[-1]
     steps = 1 if options.quick else DENSE_STEPS
+    ours = {*REDUCERS, NO_THREAD}
     rows, clocked, cores = 2 * each * steps, Clocked(), sorted(os.sched_getaffinity(0))[:2]
     files = {
         "DENSE.csv": head_of(options.train, rows, folder / "dense.csv"),
         "DENSE_HALF.csv": head_of(options.train, rows // 2, folder / "dense_half.csv"),
     }
-    clocks = set(REDUCERS) - {"native"}  # whose sums are inside the framework's own step
+    clocks = ours - {"native"}  # whose sums are inside the framework's own step
     talking = [
         replace(one, read=clocked.reader(one.name, steps)) if one.name in clocks else one
-        for one in training((2 * each, 1, options.epochs), rows, DENSE, "DENSE.csv")
+        for one in training((2 * each, 1, options.epochs), rows, DENSE, "DENSE.csv", [NO_THREAD])
     ]
     same = {"network": DENSE, "rows": "DENSE_HALF.csv"}
     alone = alone_on(cores, each, options.epochs, **same)
@@ -149,7 +158,7 @@ def dense(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         Contestant("hpcnn, two alone", alone, read_hpcnn, rows // 2),
         Contestant("plain script, two alone", scripts, read_plain, rows // 2),
     )
-    silent = {one.name: "hpcnn" if one.name in REDUCERS else "plain script" for one in talking}
+    silent = {one.name: "hpcnn" if one.name in ours else "plain script" for one in talking}
     own = settings(options, network=DENSE, rows=rows, batch=2 * each, ranks=2, threads=1)
     rates = tuple(replace(ratio, target=None) for ratio in ratios(talking))
     held = hold(Contest(f"dense, {each} rows a rank", own, contestants, rates), options.rounds, files)

@@ -46,10 +46,14 @@ def test_a_rank_that_raises_ends_the_job_and_its_words_come_first(tmp_path: Path
     assert time.time() - failed_at < SECONDS_TO_END
 
 
-def test_a_rank_that_is_killed_ends_the_job_and_counts_as_died(tmp_path: Path) -> None:
-    run = run_faulty(tmp_path, "SIGKILL", 3, 1)
+@pytest.mark.parametrize("signal", ["SIGKILL", "SIGSEGV"])
+def test_a_rank_that_is_killed_ends_the_job_and_counts_as_died(tmp_path: Path, signal: str) -> None:
+    run = run_faulty(tmp_path, signal, 3, 1)
     assert run.returncode != 0
     assert run.left_behind == ()
+    if signal == "SIGSEGV":  # of a library: where in Python it was called
+        assert "Fatal Python error: Segmentation fault" in run.stderr
+        assert "in fail\n" in run.stderr
     folder = tmp_path / "out" / "run"
     # The files say running; whoever reads them once the beats are old sees who has no last words, and where it was.
     state = read_state(folder, now=time.time() + 60)

@@ -20,6 +20,7 @@ from hpcnn.parallel.reducers.wire import FORMATS
 from tests.mpi.digits import BATCH, write_digits
 from tests.mpi.tolerances import STEP_0, STEP_5, assert_tensors_near
 from tests.mpi.training_driver import FiveSteps, five_steps, one_run
+from tests.support.mpi import run_ranks
 from tests.support.pool import on_ranks, results
 from tests.wrappers.backends import OTHER_BACKENDS, chosen
 
@@ -157,3 +158,20 @@ def test_one_replica_is_told_that_nothing_is_added(
 
     one_run(MPI.COMM_SELF, str(csv), reducer="plain", epochs=1, max_steps=1, out=str(tmp_path))
     assert "warning: --reducer plain adds nothing: there is one replica" in capfd.readouterr().out
+
+
+@pytest.mark.needs("torch")
+def test_the_table_of_times_tells_what_travels(csv: Path, tmp_path: Path) -> None:
+    steps = 3
+    flags = ["--global-batch", "30", "--max-steps", str(steps), "--reducer-option", "wire=float16", "--threads", "1"]
+    named = ["--train", str(csv), "--out", str(tmp_path), "--run-id", "half"]
+    run = run_ranks(2, ["-m", "hpcnn", "train", *named, *flags])
+    assert run.returncode == 0, run.stderr
+    parameters = json.loads((tmp_path / "half" / "run.json").read_text(encoding="utf-8"))["parameters"]
+    with (tmp_path / "half" / "timing.csv").open(newline="", encoding="utf-8") as table:
+        moved = [
+            int(row["bytes"])
+            for row in tables.DictReader(table)
+            if row["phase"] == "communicate" and row["rank"] == "0"
+        ]
+    assert sum(moved) == steps * (2 * parameters + 2 * 4)

@@ -132,7 +132,8 @@ def test_every_ranks_phases_sum_to_its_wall_time(trained: Any, ranks: int) -> No
 def test_rank_0_leaves_every_file_of_a_run(trained: Any, ranks: int) -> None:
     folder = trained(ranks) / "first"
     expected = {
-        "run.json", "loss.csv", "timing.csv", "layers.csv", "predictions.csv", "results.log", "checkpoint.h5", "ranks",
+        "run.json", "loss.csv", "timing.csv", "layers.csv", "rows.csv", "replicas.csv", "predictions.csv",
+        "results.log", "checkpoint.h5", "ranks",
     }  # fmt: skip
     assert {path.name for path in folder.iterdir()} == expected
     assert {path.name for path in (folder / "ranks").iterdir()} == {f"r{rank}.json" for rank in range(ranks)}

@@ -117,12 +117,17 @@ def test_the_columns_are_those_that_scripts_read(tmp_path: Path) -> None:
     folder.write_timing([])
     folder.write_layers([])
     folder.write_predictions([])
-    heads = {name: ",".join(rows_of(folder.path / name)[0]) for name in ("loss.csv", "timing.csv", "layers.csv")}
+    folder.write_evidence([], [])
+    names = ("loss.csv", "timing.csv", "layers.csv", "rows.csv", "replicas.csv")
+    heads = {name: ",".join(rows_of(folder.path / name)[0]) for name in names}
     assert heads == {
         "loss.csv": "run,epoch,step,samples,learning_rate,train_loss,train_accuracy,gradient_norm,"
         "validation_loss,validation_accuracy",
         "timing.csv": "run,rank,host,epoch,phase,count,seconds,minimum,maximum,bytes,hidden_seconds",
         "layers.csv": "layer,parameters,gradient_bytes,flops,forward_seconds,backward_seconds",
+        "rows.csv": "run,rank,replica,stage,epoch,row,features,label,label_before,label_after,mean,deviation,masks,"
+        "kept,units",
+        "replicas.csv": "run,rank,replica,stage,epoch,step,gradient_norm,sum_norm,share,weights",
     }
     assert (folder.path / "predictions.csv").read_text() == "ImageId,Label\n"
 

@@ -38,7 +38,7 @@ def hosts_of(cluster: Cluster, job: Job) -> set[str]:
 
 def assert_complete(cluster: Cluster, folder: Path, job: Job, nodes: int) -> dict[str, Any]:
     """A job of four ranks has left its files, from every node; returns its run.json."""
-    assert job.state == "COMPLETED", job
+    assert job.state == "COMPLETED", str(job)  # whole, where pytest would shorten what it shows of a Job
     assert (folder / f"{job.fields['JobName']}-{job.number}.out").exists()
     run = the_only_run(folder)
     assert f"results: {run.relative_to(folder)}" in job.output or f"results: {run}" in job.output, job

@@ -31,7 +31,7 @@ def test_ranks_on_several_nodes_add_by_horovod_and_leave_their_files(
     flags = (*flags, "--reducer-option", f"timeline={timeline}")
     job = cluster.run(submit_folder, *shape, SCRIPT, *SMALL, *flags, HPCNN_LAUNCHER=launcher)
 
-    assert job.state == "COMPLETED", job
+    assert job.state == "COMPLETED", str(job)
     run = the_only_run(submit_folder)
     record = json.loads((run / "run.json").read_text())
     assert (record["state"], record["config"]["reducer"]) == ("completed", "horovod")

@@ -44,7 +44,7 @@ def found(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Found:
              "python", "-m", "mpi4py", "-m", "tests.slurm.sums_on_nodes", str(csv), str(folder))  # fmt: skip
     command = f"cd {shlex.quote(str(CLONE))} && OMP_NUM_THREADS=1 {shlex.join(words)}"
     job = cluster.run(folder, "--nodes=2", "--ntasks-per-node=3", "--wrap", command)
-    assert job.state == "COMPLETED", job
+    assert job.state == "COMPLETED", str(job)
     with np.load(folder / "arrays.npz") as arrays:
         return Found(dict(arrays), json.loads((folder / "facts.json").read_text(encoding="utf-8")))
 
@@ -97,6 +97,6 @@ def test_four_ranks_train_what_one_process_trains(found: Found, way: str) -> Non
 def test_a_job_on_two_nodes_says_that_it_adds_in_a_node_first(cluster: Cluster, submit_folder: Path) -> None:
     flags = ("--epochs", "1", "--global-batch", "50", "--reducer", "mpi", "--reducer-option", "wire=bfloat16")
     job = cluster.run(submit_folder, "--nodes=2", "--ntasks-per-node=2", "jobs/data_parallel.slurm", *flags)
-    assert job.state == "COMPLETED", job
+    assert job.state == "COMPLETED", str(job)
     manifest = json.loads((the_only_run(submit_folder) / "run.json").read_text(encoding="utf-8"))
     assert (manifest["reducer"]["algorithm"], manifest["reducer"]["nodes"]) == ("nodes", NODES)

@@ -70,6 +70,16 @@ def test_the_same_fault_in_both_runs_shows_in_the_ratio_of_their_ranks() -> None
     )
 
 
+def test_ranks_of_a_pipeline_add_by_replicas() -> None:
+    def hybrid(factor: float, pieces: int) -> Run:
+        return run_of(factor, 6, micro_batches=pieces, grid="dp=3,pp=2,tp=1")
+
+    (cause,) = fault_causes(BASE, hybrid(3, 2))
+    assert cause.startswith("mean is missing: gradients are added across 3 replicas")
+    assert len(fault_causes(BASE, hybrid(3, 3))) == 2
+    assert fault_causes(BASE, run_of(2, 2, grid="dp=1,pp=2,tp=1")) == ()
+
+
 @pytest.mark.parametrize("factor", [1.0, 1 + 1e-6, 1.3, 0.8, 2.0, 40.0, 0.1])
 def test_another_ratio_is_no_such_fault(factor: float) -> None:
     assert fault_causes(BASE, run_of(factor, 4)) == ()

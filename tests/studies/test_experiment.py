@@ -13,7 +13,7 @@ from tests.studies.made_runs import NETWORK, curve, make_run
 
 HOW_AND_WHERE = """
 backend backend_option strategy grid reducer reducer_option micro_batches schedule chunks balance stages device threads
-allocator out run_id resume checkpoint_every trace progress inject slow test
+allocator out run_id resume checkpoint_every trace progress inject slow settle_steps test
 """
 RESOLVED = """
 network logical_shards train label_column header input_shape classes learning_rate base_batch epochs max_steps
@@ -106,6 +106,7 @@ def test_what_the_settings_came_to_is_named_with_both_values(facts: dict[str, An
         {"base_batch": 500, "learning_rate": 0.01},
         {"epochs": 7, "max_steps": 36},
         {"max_steps": 1000},
+        {"settle_steps": 3},
         {"logical_shards": 50},
         {"weight_decay_kind": "coupled"},
     ],

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcnn.errors import ResultsError
+from hpcnn.records.evidence import SeenReplica, SeenRow
 from hpcnn.records.files import write_csv
-from hpcnn.records.run_folder import LOSS_COLUMNS, LossRow
+from hpcnn.records.run_folder import LOSS_COLUMNS, LossRow, RunFolder
 from hpcnn.studies.reading import epochs_of, read_run
 from hpcnn.studies.tables import numbers, read_table
 from tests.studies.made_runs import BATCH, ROWS, STEPS, curve, make_run, write_run
@@ -240,3 +241,44 @@ def test_further_columns_do_not_matter(tmp_path: Path) -> None:
     path = folder / "loss.csv"
     path.write_text("\n".join(line + ",x" for line in path.read_text().splitlines()) + "\n")
     assert read_run(folder).steps == 3 * STEPS
+
+
+def test_what_a_run_saw_reads_back_as_it_was_written(tmp_path: Path) -> None:
+    row = SeenRow(
+        rank=1, replica=1, stage=0, epoch=2, row=7, features="00ff", label=3, label_before=None, label_after=4,
+        mean=0.1, deviation=None, masks="0" * 16, kept=5, units=9,
+    )  # fmt: skip
+    replica = SeenReplica(
+        rank=1, replica=1, stage=0, epoch=2, step=8, gradient_norm=1 / 3, sum_norm=None, share=None, weights="1e5"
+    )
+    folder = RunFolder(write_run(tmp_path, "one", curve()))
+    assert (read_run(folder.path).rows, read_run(folder.path).replicas) == ([], [])  # of a run that left no such tables
+    folder.write_evidence([row, row], [replica])
+    found = read_run(folder.path)
+    assert (found.rows, found.replicas) == ([row, row], [replica])
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "words"),
+    [
+        ("rows.csv", ",3,", ",three,", "line 2, column label: 'three' is no int"),
+        ("rows.csv", ",3,", ",,", "line 2, column label: '' is no int"),
+        ("rows.csv", "masks", "mask", "has no column 'masks'"),
+        ("replicas.csv", "0.5", "half", "line 2, column share: 'half' is no float"),
+        ("replicas.csv", "aa\n", "aa", "cut off in line 2"),
+    ],
+)
+def test_damage_in_what_a_run_saw_is_named(tmp_path: Path, name: str, old: str, new: str, words: str) -> None:
+    folder = RunFolder(write_run(tmp_path, "one", curve()))
+    row = SeenRow(
+        rank=0, replica=0, stage=0, epoch=1, row=7, features="ff", label=3, label_before=1, label_after=1, mean=0.1,
+        deviation=0.1, masks="00", kept=5, units=9,
+    )  # fmt: skip
+    replica = SeenReplica(
+        rank=0, replica=0, stage=0, epoch=1, step=0, gradient_norm=1.0, sum_norm=1.0, share=0.5, weights="aa"
+    )
+    folder.write_evidence([row], [replica])
+    text = (folder.path / name).read_text()
+    assert old in text
+    (folder.path / name).write_text(text.replace(old, new, 1))
+    assert words in refusal(folder.path)

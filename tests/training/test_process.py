@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hpcnn.data.agree import Alone
-from hpcnn.training.process import TUNED, decide_threads, set_allocator
+from hpcnn.training.process import TUNED, decide_threads, set_allocator, thread_warning
 from tests.support.mpi import FLAGS, SETTINGS, mpirun_path, run_session
 from tests.training.process_on_ranks import CASES
 
@@ -90,6 +90,22 @@ def test_more_threads_than_cores_are_warned_of_with_both_numbers() -> None:
     assert f"ranks x threads, 1 x {cores + 1}, are more than the cores of" in warning
     assert f", {cores}: they will wait" in warning
     assert "use fewer --threads or ranks" in warning
+
+
+def test_a_rank_bound_to_fewer_cores_than_its_threads_is_warned_of_though_the_host_has_room() -> None:
+    own, other = frozenset({0}), frozenset({1, 2, 3})
+    warning = thread_warning(2, "n1", own, [own, other])
+    assert warning.startswith("a rank with 2 threads is bound to 1 of the cores of n1, which they share: ")
+    assert warning.endswith("mpirun --bind-to none, srun --cpus-per-task=2, or use --threads 1")
+    assert thread_warning(2, "n1", other, [own, other]) == ""
+    assert thread_warning(1, "n1", own, [own, other]) == ""
+
+
+def test_ranks_that_were_given_a_part_of_the_host_are_told_how_to_get_more() -> None:
+    one = frozenset({0})
+    assert (
+        f"or give them more of its {os.cpu_count()}: mpirun --bind-to none" in thread_warning(3, "n1", one, [one])
+    ) == ((os.cpu_count() or 1) > 1)
 
 
 def test_the_command_refuses_a_wrong_variable_in_one_line() -> None:

@@ -48,7 +48,10 @@ def files_of(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if path.suffix != ".prototxt"}
 
 
-ALWAYS = {"run.json", "loss.csv", "timing.csv", "layers.csv", "results.log", "checkpoint.h5", "ranks"}
+ALWAYS = {
+    "run.json", "loss.csv", "timing.csv", "layers.csv", "rows.csv", "replicas.csv", "results.log", "checkpoint.h5",
+    "ranks",
+}  # fmt: skip
 
 
 def test_no_epochs_leave_the_initial_weights_and_every_file(train: Train) -> None:
@@ -68,6 +71,34 @@ def test_a_limit_of_steps_ends_the_run_there_with_all_its_files(train: Train) ->
     assert len(curve(whole)) == 21
     assert manifest(limited)["steps"] == 9
     assert files_of(limited) == ALWAYS
+
+
+def test_steps_that_settle_are_timed_apart_and_trained_alike(train: Train) -> None:
+    settled, plain = train("--epochs", 2, "--settle-steps", 3), train("--epochs", 2)
+    assert curve(settled) == curve(plain)
+    assert weights(settled).tobytes() == weights(plain).tobytes()
+    updates = {
+        folder: {
+            int(row["epoch"]): int(row["count"]) for row in table(folder / "timing.csv") if row["phase"] == "update"
+        }
+        for folder in (settled, plain)
+    }
+    assert updates == {settled: {0: 3, 1: 4, 2: 7}, plain: {1: 7, 2: 7}}
+
+
+def test_steps_that_settle_may_reach_into_a_later_epoch(train: Train) -> None:
+    folder = train("--epochs", 2, "--settle-steps", 9)
+    found = {int(row["epoch"]): int(row["count"]) for row in table(folder / "timing.csv") if row["phase"] == "update"}
+    assert found == {0: 9, 2: 5}
+
+
+def test_a_run_of_nothing_but_steps_that_settle_is_refused(worlds: Worlds, files: Path, tmp_path: Path) -> None:
+    outcome = worlds.of(1).hpcnn(
+        "train", "--train", files / "train.csv", "--network", files / "little.toml", "--epochs", 2,
+        "--out", tmp_path / "out", "--threads", 1, "--global-batch", 31, "--settle-steps", 14,
+    )  # fmt: skip
+    assert "--settle-steps 14 leaves none of 14 steps to measure: give fewer, or more --epochs" in refusal(outcome)
+    assert not (tmp_path / "out").exists()
 
 
 def test_another_seed_is_another_training_and_the_same_seed_the_same(train: Train) -> None:

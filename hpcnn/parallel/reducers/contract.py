@@ -20,6 +20,11 @@ STATISTICS = 2
 """Numbers that travel behind the gradient in one message: sum of row losses, rows classified rightly."""
 
 
+def half_bytes(message: Message) -> int:
+    """Of a message whose gradient takes 16 bits a number, and whose statistics travel as they are."""
+    return message.nbytes - (len(message) - STATISTICS) * 2
+
+
 class Reducer(abc.ABC):
     """Adds over `comm`, the replicas of this rank's stage. Construction is collective over `world`, all ranks.
 
@@ -50,6 +55,10 @@ class Reducer(abc.ABC):
     def complete(self, segment: int) -> float | None:
         """Wait until what was posted for `segment` is done. When that was, in seconds of this host's monotonic clock,
         where it is known."""
+
+    def wire_bytes(self, message: Message) -> int:
+        """Of the message as ranks exchange it: about half of its own where each number takes 16 bits on the way."""
+        return message.nbytes
 
     @abc.abstractmethod
     def describe(self) -> dict[str, Any]:

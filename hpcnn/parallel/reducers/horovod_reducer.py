@@ -13,7 +13,7 @@ from typing import Any
 
 from hpcnn.data.agree import attempt
 from hpcnn.errors import BackendError, LaunchError
-from hpcnn.parallel.reducers.contract import STATISTICS, Message, Reducer
+from hpcnn.parallel.reducers.contract import STATISTICS, Message, Reducer, half_bytes
 from hpcnn.parallel.reducers.horovod_bindings import BINDINGS, Binding, Reduction
 from hpcnn.wrappers.horovod_built import find_horovod
 from hpcnn.wrappers.import_alone import during
@@ -109,6 +109,9 @@ class HorovodReducer(Reducer):
 
     def complete(self, segment: int) -> None:
         self._binding.finish(self._started.pop(segment))
+
+    def wire_bytes(self, message: Message) -> int:
+        return half_bytes(message) if self.options.compression == "fp16" else super().wire_bytes(message)
 
     def describe(self) -> dict[str, Any]:
         hvd = self._binding.hvd

@@ -13,7 +13,7 @@ from typing import Any
 
 from hpcnn.errors import BackendError
 from hpcnn.parallel.messages import wait_asleep
-from hpcnn.parallel.reducers.contract import STATISTICS, Message, Reducer
+from hpcnn.parallel.reducers.contract import STATISTICS, Message, Reducer, half_bytes
 from hpcnn.parallel.reducers.node import NodeMemory
 from hpcnn.parallel.reducers.wire import FORMATS, add_packed
 from hpcnn.parallel.reducers.worker import Job, Worker
@@ -111,6 +111,9 @@ class MpiReducer(Reducer):
             add_packed(comm, message[:rounded], self._format, wait_asleep)
         if rounded < len(message):
             wait_asleep(comm.Iallreduce(MPI.IN_PLACE, message[rounded:], op=MPI.SUM))
+
+    def wire_bytes(self, message: Message) -> int:
+        return half_bytes(message) if self._format else super().wire_bytes(message)
 
     def describe(self) -> dict[str, Any]:
         return {"algorithm": self.algorithm, "nodes": self._nodes}

@@ -1,0 +1,31 @@
+"""Open MPI 5 lets a rank go on while others are still in MPI_Init, and one of those that gets a message then, crashes.
+
+MPI_Init ends with a fence, behind which the world's communicator is made ready; a rank that leaves the fence early may
+send to one that has not left it (https://github.com/open-mpi/ompi/issues/12495, open in 5.0.11). Of jobs of four nodes
+that Slurm's srun started, 1 of 57 ended so on busy cores. Another fence, by the same way around MPI, is passed only
+when all have returned from MPI_Init; no message is sent before.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+from pathlib import Path
+from typing import Any
+
+FIRST_WITH = 5
+"""Major version of Open MPI."""
+
+
+@functools.cache
+def wait_until_all_have_begun(mpi: Any) -> None:
+    """Collective, before the first message, and once a process. `mpi`: the module mpi4py.MPI."""
+    name, version = mpi.get_vendor()
+    if name != "Open MPI" or version[0] < FIRST_WITH or mpi.COMM_WORLD.size == 1:
+        return
+    maps = Path("/proc/self/maps")
+    loaded = re.search(r"\S*/libpmix\.so\S*$", maps.read_text(), re.MULTILINE) if maps.exists() else None
+    if loaded is not None:
+        # the library that MPI_Init has started: all processes of the job, no data; its status tells nothing to act on
+        ctypes.CDLL(loaded.group()).PMIx_Fence(None, ctypes.c_size_t(0), None, ctypes.c_size_t(0))

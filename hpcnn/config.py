@@ -10,11 +10,22 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from hpcnn.backend_options import DEFAULT_BACKEND, USUAL_OVER, backend_label, resolve_options
+from hpcnn.config_fields import (
+    as_float,
+    check_value,
+    flag_of,
+    folder_name,
+    fraction,
+    kind_of,
+    not_negative,
+    positive,
+    setting,
+)
 from hpcnn.errors import ConfigError
 from hpcnn.reducer_options import TABLES, resolve_reducer
 
@@ -38,125 +49,100 @@ FAULTS = (
 OPTION_FIELDS = ("backend_option", "reducer_option")
 """Settings that are tables of switches."""
 
-Check = Callable[[Any], bool]
-
-
-def _option(
-    default: Any, text: str, *, check: Check | None = None, limit: str = "", choices: Sequence[str] = ()
-) -> Any:
-    """A dataclass field with its help text and its limit; `limit` says in words what `check` tests."""
-    return field(default=default, metadata={"help": text, "check": check, "limit": limit, "choices": tuple(choices)})
-
-
-def _positive(value: Any) -> bool:
-    return bool(value > 0)
-
-
-def _not_negative(value: Any) -> bool:
-    return bool(value >= 0)
-
-
-def _fraction(value: Any) -> bool:
-    return bool(0 <= value < 1)
-
-
-def _folder_name(value: Any) -> bool:
-    return value not in ("", ".", "..") and "/" not in value and value.isprintable() and len(value.encode()) <= 200
-
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """One run. A global batch is the rows of one update over all ranks."""
 
-    network: str = _option("cnn2d_3layer_fullconnected_3layer", "a name that `hpcnn networks` lists, or a TOML file")
-    backend: str = _option(DEFAULT_BACKEND, "the framework that computes (`hpcnn backends`)")
+    network: str = setting("cnn2d_3layer_fullconnected_3layer", "a name that `hpcnn networks` lists, or a TOML file")
+    backend: str = setting(DEFAULT_BACKEND, "the framework that computes (`hpcnn backends`)")
     backend_option: Mapping[str, Any] = field(
         default_factory=dict, metadata={"help": "a switch of the framework (`hpcnn backends`); may be given again"}
     )
-    strategy: str = _option("data", "how ranks share the work", choices=STRATEGIES)
-    grid: str | None = _option(
+    strategy: str = setting("data", "how ranks share the work", choices=STRATEGIES)
+    grid: str | None = setting(
         None, "ranks as replicas x stages x tensor parts, as dp=2,pp=2 (default: all dp; of pipeline: all pp)"
     )
-    reducer: str = _option("mpi", "what adds gradients across ranks", choices=REDUCERS)
+    reducer: str = setting("mpi", "what adds gradients across ranks", choices=REDUCERS)
     reducer_option: Mapping[str, Any] = field(
         default_factory=dict, metadata={"help": "a switch of the reducer; may be given again"}
     )
-    micro_batches: int = _option(
-        1, "pieces a rank's rows of a step are computed in", check=_positive, limit="at least 1"
+    micro_batches: int = setting(
+        1, "pieces a rank's rows of a step are computed in", check=positive, limit="at least 1"
     )
-    schedule: str = _option("1f1b", "the order in which stages compute micro-batches", choices=SCHEDULES)
-    chunks: int | None = _option(
-        None, "segments a stage (default: 2 of interleaved, else 1)", check=_positive, limit="at least 1"
+    schedule: str = setting("1f1b", "the order in which stages compute micro-batches", choices=SCHEDULES)
+    chunks: int | None = setting(
+        None, "segments a stage (default: 2 of interleaved, else 1)", check=positive, limit="at least 1"
     )
-    balance: str = _option("flops", "what stages are cut by: operations, a measured pass, --stages", choices=BALANCES)
-    stages: str | None = _option(None, "the first layer of each stage but the first, as conv2,dense1")
-    logical_shards: int | None = _option(
-        None, "logical shards of the file (default: min(64, batch, rows))", check=_positive, limit="at least 1"
+    balance: str = setting("flops", "what stages are cut by: operations, a measured pass, --stages", choices=BALANCES)
+    stages: str | None = setting(None, "the first layer of each stage but the first, as conv2,dense1")
+    logical_shards: int | None = setting(
+        None, "logical shards of the file (default: min(64, batch, rows))", check=positive, limit="at least 1"
     )
-    train: str | None = _option(None, "CSV of training rows")
-    test: str | None = _option(None, "CSV of test rows, evaluated and predicted at the end")
-    label_column: str = _option("auto", "auto, first, last, none, a header's name or a column from 0")
-    header: str = _option("auto", "whether the CSV has a header", choices=("auto", "yes", "no"))
-    input_shape: str | None = _option(None, "channels,height,width of a row (default: from the number of columns)")
-    classes: int | None = _option(
+    train: str | None = setting(None, "CSV of training rows")
+    test: str | None = setting(None, "CSV of test rows, evaluated and predicted at the end")
+    label_column: str = setting("auto", "auto, first, last, none, a header's name or a column from 0")
+    header: str = setting("auto", "whether the CSV has a header", choices=("auto", "yes", "no"))
+    input_shape: str | None = setting(None, "channels,height,width of a row (default: from the number of columns)")
+    classes: int | None = setting(
         None, "number of classes (default: largest label + 1)", check=lambda n: n >= 2, limit="at least 2"
     )
-    normalise: str = _option("scale", "what pixels are scaled by, over the training rows", choices=NORMALISATIONS)
-    validation_fraction: float = _option(
-        0.0, "share of the training rows kept for validation", check=_fraction, limit="0 <= f < 1"
+    normalise: str = setting("scale", "what pixels are scaled by, over the training rows", choices=NORMALISATIONS)
+    validation_fraction: float = setting(
+        0.0, "share of the training rows kept for validation", check=fraction, limit="0 <= f < 1"
     )
-    epochs: int = _option(10, "passes over the training rows", check=_not_negative, limit="at least 0")
-    max_steps: int | None = _option(None, "stop after so many steps in all", check=_positive, limit="at least 1")
-    settle_steps: int = _option(
+    epochs: int = setting(10, "passes over the training rows", check=not_negative, limit="at least 0")
+    max_steps: int | None = setting(None, "stop after so many steps in all", check=positive, limit="at least 1")
+    settle_steps: int = setting(
         0, "first steps whose times are booked apart, under epoch 0: what compiles, caches that fill",
-        check=_not_negative, limit="at least 0",
+        check=not_negative, limit="at least 0",
     )  # fmt: skip
-    global_batch: int = _option(50, "rows of one update, over all ranks", check=_positive, limit="at least 1")
-    base_batch: int | None = _option(
+    global_batch: int = setting(50, "rows of one update, over all ranks", check=positive, limit="at least 1")
+    base_batch: int | None = setting(
         None,
         "the batch that --learning-rate is meant for; the rate grows with the batch (default: no scaling)",
-        check=_positive,
+        check=positive,
         limit="at least 1",
     )
-    optimizer: str = _option("adam", "the update's formula", choices=OPTIMIZERS)
-    learning_rate: float = _option(1e-3, "rate at the base batch", check=_positive, limit="above 0")
-    momentum: float = _option(0.0, "momentum of sgd", check=_fraction, limit="0 <= m < 1")
-    nesterov: bool = _option(False, "Nesterov momentum in sgd")
-    beta1: float = _option(0.9, "adam's first decay", check=_fraction, limit="0 <= b < 1")
-    beta2: float = _option(0.999, "adam's second decay", check=_fraction, limit="0 <= b < 1")
-    decay: float = _option(0.0, "the rate is divided by 1 + decay * step", check=_not_negative, limit="at least 0")
-    warmup_epochs: float = _option(
-        0.0, "epochs over which the rate rises to its value", check=_not_negative, limit="at least 0"
+    optimizer: str = setting("adam", "the update's formula", choices=OPTIMIZERS)
+    learning_rate: float = setting(1e-3, "rate at the base batch", check=positive, limit="above 0")
+    momentum: float = setting(0.0, "momentum of sgd", check=fraction, limit="0 <= m < 1")
+    nesterov: bool = setting(False, "Nesterov momentum in sgd")
+    beta1: float = setting(0.9, "adam's first decay", check=fraction, limit="0 <= b < 1")
+    beta2: float = setting(0.999, "adam's second decay", check=fraction, limit="0 <= b < 1")
+    decay: float = setting(0.0, "the rate is divided by 1 + decay * step", check=not_negative, limit="at least 0")
+    warmup_epochs: float = setting(
+        0.0, "epochs over which the rate rises to its value", check=not_negative, limit="at least 0"
     )
-    weight_decay: float = _option(0.0, "weight decay factor", check=_not_negative, limit="at least 0")
-    weight_decay_kind: str = _option("decoupled", "added to the gradient or to the update", choices=WEIGHT_DECAY_KINDS)
-    seed: int = _option(
+    weight_decay: float = setting(0.0, "weight decay factor", check=not_negative, limit="at least 0")
+    weight_decay_kind: str = setting("decoupled", "added to the gradient or to the update", choices=WEIGHT_DECAY_KINDS)
+    seed: int = setting(
         1, "of weights, order, validation rows and dropout", check=lambda s: 0 <= s < 2**63, limit="0 to 2^63 - 1"
     )
-    device: str = _option(
+    device: str = setting(
         "cpu", "where a rank computes: cuda, on a GPU of its own (torch, tensorflow)", choices=DEVICES
     )
-    threads: int | None = _option(
-        None, "threads a rank (default: OMP_NUM_THREADS, else cores / ranks)", check=_positive, limit="at least 1"
+    threads: int | None = setting(
+        None, "threads a rank (default: OMP_NUM_THREADS, else cores / ranks)", check=positive, limit="at least 1"
     )
-    allocator: str = _option(
+    allocator: str = setting(
         "tuned", "glibc's allocator kept from returning memory between steps, or as it is", choices=ALLOCATORS
     )
-    out: str = _option("results", "folder in which the run's folder is made")
-    run_id: str | None = _option(
+    out: str = setting("results", "folder in which the run's folder is made")
+    run_id: str | None = setting(
         None,
         "name of the run's folder (default: made from the settings)",
-        check=_folder_name,
+        check=folder_name,
         limit="a name without / of at most 200 printable bytes",
     )
-    resume: str | None = _option(None, "a run's folder or checkpoint to go on from")
-    checkpoint_every: int = _option(
-        0, "epochs between checkpoints; 0: at the end alone", check=_not_negative, limit="at least 0"
+    resume: str | None = setting(None, "a run's folder or checkpoint to go on from")
+    checkpoint_every: int = setting(
+        0, "epochs between checkpoints; 0: at the end alone", check=not_negative, limit="at least 0"
     )
-    trace: bool = _option(False, "write trace.json (opens in Perfetto)")
-    progress: bool = _option(True, "a progress bar on rank 0's terminal")
-    inject: str | None = _option(None, "make a fault on purpose, to see whether compare names it", choices=FAULTS)
-    slow: str | None = _option(None, "RANK:FACTOR, a rank whose computing is made to take so many times as long")
+    trace: bool = setting(False, "write trace.json (opens in Perfetto)")
+    progress: bool = setting(True, "a progress bar on rank 0's terminal")
+    inject: str | None = setting(None, "make a fault on purpose, to see whether compare names it", choices=FAULTS)
+    slow: str | None = setting(None, "RANK:FACTOR, a rank whose computing is made to take so many times as long")
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -166,7 +152,7 @@ class RunConfig:
                     raise ConfigError(f"{flag_of(item)} takes switches by name, not {value!r}")
                 continue
             if kind_of(item) is float and type(value) is int:
-                object.__setattr__(self, item.name, value := _as_float(value))
+                object.__setattr__(self, item.name, value := as_float(value))
             check_value(item, value)
         self.parsed_input_shape()
         _ = self.slow_rank
@@ -253,42 +239,3 @@ class RunConfig:
             )
         channels, height, width = (int(part) for part in parts)
         return channels, height, width
-
-
-def flag_of(item: dataclasses.Field[Any]) -> str:
-    return "--" + item.name.replace("_", "-")
-
-
-def kind_of(item: dataclasses.Field[Any]) -> type:
-    """The plain type behind an annotation such as `int | None` (annotations are strings here)."""
-    return {"str": str, "int": int, "float": float, "bool": bool}[str(item.type).split(" ")[0]]
-
-
-def check_value(item: dataclasses.Field[Any], value: Any) -> None:
-    """Raises ConfigError where a setting's value is of another type, no choice of it, or out of range by itself."""
-    if value is None:
-        return
-    flag, kind, choices, check = flag_of(item), kind_of(item), item.metadata["choices"], item.metadata["check"]
-    if type(value) is not kind:
-        raise ConfigError(f"{flag} takes {words_for(kind)}, not {value!r}")
-    if choices and value not in choices:
-        raise ConfigError(f"{flag} {value!r} is unknown: choose from {', '.join(choices)}")
-    if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise ConfigError(f"{flag} {value!a} is not UTF-8, results could not be written: use another name")
-    endless = isinstance(value, float) and not math.isfinite(value)
-    if endless or (check is not None and not check(value)):
-        shown = repr(value) if kind is str else value
-        limit = ("a finite number, " if endless else "") + item.metadata["limit"]
-        raise ConfigError(f"{flag} {shown} is out of range: it must be {limit}")
-
-
-def _as_float(value: int) -> float:
-    """The nearest float, infinite where there is none."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-
-
-def words_for(kind: type) -> str:
-    return {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}[kind]

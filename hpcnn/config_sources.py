@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from hpcnn.backend_options import OPTIONS, resolve_options
-from hpcnn.config import OPTION_FIELDS, RunConfig, check_value, flag_of, kind_of, words_for
+from hpcnn.config import OPTION_FIELDS, RunConfig
+from hpcnn.config_fields import check_value, flag_of, kind_of, words_for
 from hpcnn.errors import ConfigError
 from hpcnn.reducer_options import TABLES, resolve_reducer
 

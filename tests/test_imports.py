@@ -16,8 +16,8 @@ from tests.wrappers.backends import EVERY_BACKEND, frameworks_of
 
 PACKAGE = REPOSITORY / "hpcnn"
 ROOMS = (
-    "errors", "options", "backend_options", "reducer_options", "config", "config_sources", "records", "network", "data",
-    "wrappers", "parallel", "training", "studies", "cluster", "cli", "__main__",
+    "errors", "options", "backend_options", "reducer_options", "config_fields", "config", "config_sources", "records",
+    "network", "data", "wrappers", "parallel", "training", "studies", "cluster", "cli", "__main__",
 )  # fmt: skip
 FRAMEWORKS = {"torch", "tensorflow", "keras", "theano", "lasagne", "caffe", "horovod", "jax", "torchvision"}
 HEAVY = FRAMEWORKS | {"mpi4py", "numpy", "pandas", "h5py", "tqdm", "matplotlib", "scipy"}

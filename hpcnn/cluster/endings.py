@@ -52,9 +52,12 @@ def sigterm_stops() -> Iterator[None]:
 
 
 def leave(comm: Any, stop: BaseException) -> NoReturn:
-    """End this rank without MPI's farewell, for which the other ranks may never come; the launcher ends them."""
-    broken = isinstance(stop, BrokenPipeError)
-    os._exit(1 if broken else stopped(stop, speak=comm.rank == 0 and not getattr(stop, "told", False)))
+    """End this rank without MPI's farewell, for which the other ranks may never come; the launcher ends them.
+
+    Where the launcher has stopped it because another rank failed, that one has said why; so it is, too, where this rank
+    was just about to end because it lost the other."""
+    broken, failing = isinstance(stop, BrokenPipeError), isinstance(stop.__context__, HpcnnError)
+    os._exit(1 if broken else stopped(stop, speak=comm.rank == 0 and not (failing or getattr(stop, "told", False))))
 
 
 def abort(comm: Any, error: BaseException, words: str, status: int, details: str = "") -> int:

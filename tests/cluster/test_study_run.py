@@ -97,7 +97,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
         started = Started(study)
         try:
             started.kill_when(moment)
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + LIMIT
             while (left := trainings(folder)) and time.monotonic() < deadline:
                 time.sleep(0.05)
             assert left == set()
@@ -257,8 +257,9 @@ def test_a_study_runs_once_at_a_time(tmp_path: Path) -> None:
     started = Started(study)
     try:
         deadline = time.monotonic() + LIMIT
-        while not list((tmp_path / "out").glob("runs/*/cell.json")) and time.monotonic() < deadline:
+        while not (begun := list((tmp_path / "out").glob("runs/*/cell.json"))) and time.monotonic() < deadline:
             time.sleep(0.02)
+        assert begun
         run = hpcnn("study", "run", study)
         assert run.returncode == 1
         assert "another process runs cells of it: wait for its end" in run.stderr

@@ -141,7 +141,7 @@ def test_a_rank_that_raises_ends_the_job_and_its_words_come_first(tmp_path: Path
     words = [line for line in run.stderr.splitlines() if line.startswith("hpcnn: ")]
     assert "rank 2 " in words[0]
     assert "RuntimeError: the disk of this node is on fire" in words[0]
-    assert all("lost another rank" in line for line in words[1:])
+    assert all("lost another rank" in line for line in words[1:]), run.stderr
     state = read_state(tmp_path / "out" / "run")
     assert (state.state, state.rank) == ("failed", 2)
 

@@ -105,4 +105,4 @@ def test_ready_studies_can_run_and_ranks_do_equal_work(path: Path) -> None:
 
 def test_there_are_the_ready_studies() -> None:
     names = {path.stem for path in READY}
-    assert names == {"strong_scaling", "weak_scaling", "backends", "reducers", "pipeline_schedules"}
+    assert names >= {"strong_scaling", "weak_scaling", "backends", "reducers", "pipeline_schedules"}

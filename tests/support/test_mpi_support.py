@@ -54,20 +54,23 @@ def test_a_process_left_by_a_command_is_reported_and_ended() -> None:
     assert not Path(f"/proc/{left}").exists() or _state(str(left)) == "Z"
 
 
-def test_a_killed_mpirun_does_not_stand_in_the_way_of_one_with_its_number() -> None:
-    killed = start_session(mpirun(1, ["-c", HANG]), SETTINGS, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert killed.stdout is not None
-    killed.stdout.readline()
-    folder = Path(tempfile.gettempdir(), f"ompi.{killed.pid}")
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.communicate()
-    end_session(killed)
-    assert folder.exists()
-    other = start_session(["sleep", "60"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try:
-        assert not folder.exists()
-    finally:
-        end_session(other)
+def test_a_killed_mpirun_does_not_stand_in_the_way_of_one_with_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(prefix="own", dir="/tmp") as own:  # others sweep the usual one meanwhile
+        monkeypatch.setenv("TMPDIR", own)
+        monkeypatch.setattr(tempfile, "tempdir", own)
+        killed = start_session(mpirun(1, ["-c", HANG]), SETTINGS, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert killed.stdout is not None
+        killed.stdout.readline()
+        folder = Path(own, f"ompi.{killed.pid}")
+        os.kill(killed.pid, signal.SIGKILL)
+        killed.communicate()
+        end_session(killed)
+        assert folder.exists()
+        other = start_session(["sleep", "60"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            assert not folder.exists()
+        finally:
+            end_session(other)
 
 
 def test_the_repository_can_be_imported_from_a_session() -> None:

@@ -84,18 +84,22 @@ def read_cells(folder: Path) -> list[Cell]:
 
 def study_facts(folder: Path) -> tuple[str, int]:
     """The study's name and its warm-up steps. Raises ResultsError."""
-    document = read_json(folder / CELLS)
+    document = _document(folder)
     name, steps = document.get("study"), document.get("warmup_steps")
     if not isinstance(name, str) or type(steps) is not int:
         raise ResultsError(f"{folder / CELLS}: is not the list of a study: it has no name or no warmup_steps")
     return name, steps
 
 
-def _listed(folder: Path) -> list[Cell]:
+def _document(folder: Path) -> dict[str, Any]:
     path = folder / CELLS
     if not path.exists():
         raise ResultsError(f"{path}: no such file: is {folder} the folder of a study that was run or submitted?")
-    table = read_json(path).get("cells")
+    return read_json(path)
+
+
+def _listed(folder: Path) -> list[Cell]:
+    path, table = folder / CELLS, _document(folder).get("cells")
     if not isinstance(table, list):
         raise ResultsError(f"{path}: is not the list of a study: it has no cells")
     return [_cell(path, place, entry) for place, entry in enumerate(table)]

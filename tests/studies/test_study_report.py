@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from hpcnn.errors import ResultsError
 from hpcnn.studies.study_plots_of_runs import smoothed
 from hpcnn.studies.study_reading import read_results
 from hpcnn.studies.study_report import NAMES, write_report
@@ -209,3 +210,8 @@ def test_a_study_that_was_really_trained(tmp_path: Path) -> None:
     frame = pd.read_csv(tmp_path / "study" / "study.csv")
     assert frame["final_loss"].iloc[0] == pytest.approx(frame["final_loss"].iloc[1], rel=1e-3)
     assert (frame["communicate_seconds"] > 0).tolist() == [False, True]
+
+
+def test_a_folder_of_no_study_is_called_so(tmp_path: Path) -> None:
+    with pytest.raises(ResultsError, match=r"cells\.json: no such file: is .* the folder of a study that was run"):
+        write_report(tmp_path)

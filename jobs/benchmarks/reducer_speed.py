@@ -84,14 +84,11 @@ def beside_bare(size: int, of: str, seconds: dict[str, list[float]]) -> dict[str
 
 
 def training(
-    sizes: tuple[int, int, int], rows: int, network: str, file: str = ROWS, more: Sequence[str] = ()
+    own: Sequence[str], sizes: tuple[int, int, int], rows: int, network: str, file: str = ROWS
 ) -> tuple[Contestant, ...]:
-    """Every reducer and those of `more`, and the plain script's ways, tuned."""
+    """The reducers of `own`, and the plain script's ways, tuned."""
     same = {"network": network, "rows": file}
-    ours = {
-        name: on_two_cores(hpcnn(*sizes, "data", "--reducer", *FLAGS.get(name, (name,)), **same))
-        for name in (*REDUCERS, *more)
-    }
+    ours = {name: on_two_cores(hpcnn(*sizes, "data", "--reducer", *FLAGS.get(name, (name,)), **same)) for name in own}
     theirs = {
         f"{name}, tuned": on_two_cores(plain(PLAIN, *sizes, "--tuned", flag, **same)) for name, flag in OTHERS.items()
     }
@@ -110,7 +107,7 @@ def ratios(contestants: Sequence[Contestant]) -> tuple[Ratio, ...]:
 def train(options: argparse.Namespace) -> Iterator[Contest]:
     for network in NETWORKS[: 1 if options.quick else None]:
         for rows in options.batches or (16, 64, 250, 500):
-            contestants = training((2 * rows, 1, options.epochs), options.rows, network)
+            contestants = training(("mpi", "plain"), (2 * rows, 1, options.epochs), options.rows, network)
             own = settings(options, network=network, batch=2 * rows, ranks=2, threads=1)
             yield Contest(f"{network}, {rows} rows a rank", own, contestants, ratios(contestants))
 
@@ -136,16 +133,16 @@ def dense(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """A network whose gradient is 170 MB: what of its sum is not hidden."""
     each = (options.batches or (DENSE_ROWS,))[-1]
     steps = 1 if options.quick else DENSE_STEPS
-    ours = {*REDUCERS, NO_THREAD}
+    ours = (*REDUCERS, NO_THREAD)
     rows, clocked, cores = 2 * each * steps, Clocked(), sorted(os.sched_getaffinity(0))[:2]
     files = {
         "DENSE.csv": head_of(options.train, rows, folder / "dense.csv"),
         "DENSE_HALF.csv": head_of(options.train, rows // 2, folder / "dense_half.csv"),
     }
-    clocks = ours - {"native"}  # whose sums are inside the framework's own step
+    clocks = set(ours) - {"native"}  # whose sums are inside the framework's own step
     talking = [
         replace(one, read=clocked.reader(one.name, steps)) if one.name in clocks else one
-        for one in training((2 * each, 1, options.epochs), rows, DENSE, "DENSE.csv", [NO_THREAD])
+        for one in training(ours, (2 * each, 1, options.epochs), rows, DENSE, "DENSE.csv")
     ]
     same = {"network": DENSE, "rows": "DENSE_HALF.csv"}
     alone = alone_on(cores, each, options.epochs, **same)

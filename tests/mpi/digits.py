@@ -7,6 +7,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 ROWS, BATCH = 211, 31
+FIVE_STEPS = 4 * BATCH + 2
+"""Rows of five steps, whose last has two: with three ranks and more, one has none."""
 
 
 def write_digits(folder: Path, rows: int = ROWS, *, name: str = "digits.csv", source: str = "train") -> Path:

@@ -17,8 +17,6 @@ import pytest
 
 from hpcnn.network.architecture import Architecture
 from hpcnn.network.initial import initial_weights
-from hpcnn.network.zoo import find_network
-from tests.mpi.digits import BATCH, write_digits
 from tests.mpi.test_faults import run_faulty
 from tests.mpi.test_reducers import check
 from tests.mpi.tolerances import STEP_0, STEP_5, assert_tensors_near
@@ -30,19 +28,12 @@ from tests.training.results import manifest
 
 pytestmark = NEEDS_HOROVOD
 
-ROWS = 4 * BATCH + 2
-"""Five steps, whose last has two rows: with three ranks and more, one has none."""
 LIMIT = 300.0
 """Of a call; the first one imports a framework on each rank."""
 HALF, TINY = 2.0**-11, 2.0**-25
 """Of float16: tests/parallel/reducers/test_horovod.py."""
 
 Options = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_digits(tmp_path_factory.mktemp("digits"), ROWS)
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +52,6 @@ def trained(csv: Path) -> Any:
         return steps(backend, ranks, tuple(own.items()))
 
     return found
-
-
-@pytest.fixture(scope="module")
-def architecture() -> Architecture:
-    return find_network("cnn2d_3layer_fullconnected_3layer").build((1, 28, 28), 10)
 
 
 @pytest.mark.parametrize(("ranks", "micro_batches"), [(2, 1), (3, 3), (4, 1)])

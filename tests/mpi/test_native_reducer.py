@@ -11,7 +11,7 @@ import pytest
 
 from hpcnn.records.state import read_state
 from tests.jobs.benchmark_modules import benchmark_module
-from tests.mpi.digits import BATCH, REPOSITORY, write_digits
+from tests.mpi.digits import BATCH, REPOSITORY
 from tests.mpi.test_faults import run_faulty
 from tests.support.mpi import run_session
 from tests.support.required import lacking
@@ -19,8 +19,6 @@ from tests.training.results import manifest, numbers
 from tests.training.worlds import World, Worlds, refusal
 
 pytestmark = [pytest.mark.needs("torch", "tensorflow"), pytest.mark.slow]
-ROWS = 4 * BATCH + 2
-"""Five steps an epoch, whose last has two rows: of three ranks, one has none."""
 STEPS = 2 * 5
 PARAMETERS = 246_682
 CURVE = 1e-3
@@ -40,11 +38,6 @@ def open_worlds() -> Iterator[Worlds]:
         yield worlds
     finally:
         worlds.close()
-
-
-@pytest.fixture(scope="module")
-def csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_digits(tmp_path_factory.mktemp("digits"), ROWS)
 
 
 def train(world: World, csv: Path, out: Path, backend: str, reducer: str, *flags: object) -> Path:

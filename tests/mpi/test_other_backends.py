@@ -12,27 +12,19 @@ import pytest
 
 from hpcnn.network.architecture import Architecture
 from hpcnn.network.initial import initial_weights
-from hpcnn.network.zoo import find_network
-from tests.mpi.digits import BATCH, write_digits
+from tests.mpi.digits import BATCH
 from tests.mpi.tolerances import STEP_0, STEP_5, assert_tensors_near
 from tests.mpi.training_driver import FiveSteps, five_steps, two_runs
 from tests.support.pool import on_ranks, results
 from tests.training.results import curve
 from tests.wrappers.backends import OTHER_BACKENDS, chosen
 
-ROWS = 4 * BATCH + 2
-"""Five steps, whose last has two rows: with three ranks and more, one has none."""
 LIMIT = 300.0
 """Of a call; the first one imports a framework on each rank."""
 CASES = ((1, 1), (1, 40), (2, 1), (2, 3), (3, 1), (3, 40), (4, 1), (4, 3))
 """Ranks and micro-batches, of which 40 are more than a rank has rows."""
 
 pytestmark = OTHER_BACKENDS
-
-
-@pytest.fixture(scope="module")
-def csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_digits(tmp_path_factory.mktemp("digits"), ROWS)
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +36,6 @@ def trained(csv: Path) -> Any:
         return train(backend, ranks, micro_batches, csv)
 
     return steps
-
-
-@pytest.fixture(scope="module")
-def architecture() -> Architecture:
-    return find_network("cnn2d_3layer_fullconnected_3layer").build((1, 28, 28), 10)
 
 
 def train(backend: str, ranks: int, micro_batches: int, csv: Path) -> list[FiveSteps]:

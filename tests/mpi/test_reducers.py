@@ -15,17 +15,14 @@ import pytest
 
 from hpcnn.network.architecture import Architecture
 from hpcnn.network.initial import initial_weights
-from hpcnn.network.zoo import find_network
 from hpcnn.parallel.reducers.wire import FORMATS
-from tests.mpi.digits import BATCH, write_digits
+from tests.mpi.digits import BATCH
 from tests.mpi.tolerances import STEP_0, STEP_5, assert_tensors_near
 from tests.mpi.training_driver import FiveSteps, five_steps, one_run
 from tests.support.mpi import run_ranks
 from tests.support.pool import on_ranks, results
 from tests.wrappers.backends import OTHER_BACKENDS, chosen
 
-ROWS = 4 * BATCH + 2
-"""Five steps, whose last has two rows: with three ranks and more, one has none."""
 LIMIT = 300.0
 
 Options = dict[str, Any]
@@ -40,11 +37,6 @@ WAYS: list[tuple[str, Options]] = [
 
 
 @pytest.fixture(scope="module")
-def csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_digits(tmp_path_factory.mktemp("digits"), ROWS)
-
-
-@pytest.fixture(scope="module")
 def trained(csv: Path) -> Any:
     """What each rank found; each case is computed once."""
 
@@ -55,11 +47,6 @@ def trained(csv: Path) -> Any:
     return lambda backend, ranks, micro_batches, reducer, options: steps(
         backend, ranks, micro_batches, reducer, tuple(sorted(options.items()))
     )
-
-
-@pytest.fixture(scope="module")
-def architecture() -> Architecture:
-    return find_network("cnn2d_3layer_fullconnected_3layer").build((1, 28, 28), 10)
 
 
 def train(csv: Path, backend: str, ranks: int, micro_batches: int, reducer: str, options: Options) -> list[FiveSteps]:

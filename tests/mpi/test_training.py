@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from hpcnn.network.architecture import Architecture
-from hpcnn.network.zoo import find_network
 from tests.mpi.digits import BATCH, ROWS, write_digits
 from tests.mpi.tolerances import STEP_0, STEP_5, assert_tensors_near
 from tests.mpi.training_driver import MICRO_BATCHES
@@ -40,11 +39,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
         return out
 
     return folder
-
-
-@pytest.fixture(scope="module")
-def architecture() -> Architecture:
-    return find_network("cnn2d_3layer_fullconnected_3layer").build((1, 28, 28), 10)
 
 
 def arrays(folder: Path) -> dict[str, Any]:

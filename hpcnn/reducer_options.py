@@ -31,6 +31,11 @@ class MpiOptions:
     progress: str = option(
         "thread", "what moves messages while the rank computes: a thread, or nothing", ("thread", "none")
     )
+    buffers: str = option(
+        "auto",
+        "where --device cuda has gradients added: by the GPU's memory, if MPI reads it, or the host's",
+        ("auto", "device", "host"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

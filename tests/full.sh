@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# What .ci/run leaves out, in full: bash tests/full.sh [BACKEND…]
+# What .ci/run leaves out, in full: bash tests/full.sh [PART…]
 #
 # .ci/run takes torch through every matrix of tests, and the other backends through a covering set of each. Here those
 # run all of it (pytest --full -m matrix), and besides train, fail, go on and report as .ci/run has torch do, by being
-# hpcnn's default backend (env/with.sh). Keras runs over each of its frameworks. What pytest says in the end of each
-# backend is kept as results/full/BACKEND.txt. Without BACKEND it begins with Horovod, compiled for the MPIs of the
-# site, and with every injected fault and every right run that compare is to tell apart. Both environments have to be
-# there.
+# hpcnn's default backend (env/with.sh). Keras runs over each of its frameworks. Other parts are site-horovod, Horovod
+# compiled for the MPIs of the site, and studies, every injected fault and every right run that compare is to tell
+# apart. What pytest says in the end of each part is kept as results/full/PART.txt. Both environments have to be there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -33,21 +32,27 @@ tests_of() { # BACKEND
     return "$failed"
 }
 
-backends=("$@")
-[ ${#backends[@]} -gt 0 ] || backends=(tensorflow keras keras-torch keras-jax lasagne keras-theano caffe)
+run_part() { # PART
+    case $1 in
+        site-horovod) in_environment torch --full tests/env/test_site_horovod.py ;;
+        studies) in_environment torch --full -m full tests/studies ;;
+        *) tests_of "$1" ;;
+    esac
+}
+
+parts=("$@")
+[ ${#parts[@]} -gt 0 ] || parts=(site-horovod studies tensorflow keras keras-torch keras-jax lasagne keras-theano caffe)
 mkdir -p results/full
 failed=0
-[ $# -gt 0 ] || bash env/with.sh torch python -m pytest -q --full tests/env/test_site_horovod.py || failed=$?
-[ $# -gt 0 ] || bash env/with.sh torch python -m pytest -q --full -m full tests/studies || failed=$?
-for backend in "${backends[@]}"; do
-    echo "full: $backend"
+for part in "${parts[@]}"; do
+    echo "full: $part"
     log=$(mktemp)
-    tests_of "$backend" >"$log" 2>&1 || failed=$?
+    run_part "$part" >"$log" 2>&1 || failed=$?
     {
-        echo "backend $backend, commit $(git rev-parse --short=12 HEAD), $(date --utc +%F), $(nproc) cores"
+        echo "$part, commit $(git rev-parse --short=12 HEAD), $(date --utc +%F), $(nproc) cores"
         grep -aE '^(FAILED|ERROR|SKIPPED)|(passed|failed).* in ' "$log" | sed "s|$PWD/||g"
-    } >"results/full/$backend.txt"
-    cat "results/full/$backend.txt"
+    } >"results/full/$part.txt"
+    cat "results/full/$part.txt"
     rm "$log"
 done
 exit "$failed"

@@ -17,6 +17,7 @@ import hpcnn
 from hpcnn.cluster.launch import place_of
 from hpcnn.cluster.preflight import MPIRUN_AND_DAEMONS, Place, ancestors, nearest_launcher
 from hpcnn.errors import BackendError
+from hpcnn.parallel.reducers.device_reducer import mpi_reads_gpus
 from hpcnn.records import manifest
 from hpcnn.training.gpus import VISIBLE, chosen_of, installed_gpus
 from hpcnn.wrappers.horovod_built import find_horovod
@@ -70,6 +71,7 @@ class Facts:
     horovod: str = ""
     horovod_for: Mapping[str, str] = field(default_factory=dict)
     gpus: tuple[str, ...] = ()
+    mpi_reads_gpus: bool = False
     stale: tuple[str, ...] = ()
     ahead: float = 0.0
     imported: Imported | None = None
@@ -96,6 +98,7 @@ def gather_facts(
         horovod="" if built is None else str(built),
         horovod_for={} if built is None else built.frameworks,
         gpus=visible_gpus(environ),
+        mpi_reads_gpus=mpi_reads_gpus(),
         stale=tuple(map(str, stale_sessions(Path(tempfile.gettempdir())))),
         ahead=ahead,
         imported=imported,

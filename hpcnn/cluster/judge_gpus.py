@@ -34,4 +34,7 @@ def judge_gpus(ranks: Sequence[Facts], device: str = "cpu") -> list[Finding]:
         what, _, remedy = str(error).removeprefix("--device cuda: ").partition(": ")
         why = "--device cuda is refused: ranks that take turns at a GPU, and share its memory, make nothing faster"
         return [Finding(level, "gpus", what, why, remedy)]
-    return [ok("gpus", f"{count(number, 'GPU')} for {count(len(ranks), 'rank')}: {', '.join(seen[0].gpus)} on rank 0")]
+    reads = all(facts.mpi_reads_gpus for facts in ranks)
+    added = "MPI reads their memory" if reads else "MPI does not read their memory: the host's is used for sums"
+    on_rank_0 = ", ".join(seen[0].gpus)
+    return [ok("gpus", f"{count(number, 'GPU')} for {count(len(ranks), 'rank')}: {on_rank_0} on rank 0; {added}")]

@@ -21,6 +21,12 @@ class Around(Reducer):
     def allocate(self, size: int) -> Message:
         return self.inner.allocate(size)
 
+    def lend(self, segment: int, gradient: Any) -> None:
+        self.inner.lend(segment, gradient)
+
+    def show(self) -> None:
+        self.inner.show()
+
     def begin(self, rows: int, global_rows: int) -> None:
         self.inner.begin(rows, global_rows)
 
@@ -58,6 +64,7 @@ class Shares(Around):
     def watch(self) -> None:
         """Look at the step that comes."""
         self._watching = True
+        self.show()
         self._squares = self._along = self._total = 0.0
 
     def watched(self) -> tuple[float, float, float | None]:

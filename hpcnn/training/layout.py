@@ -69,7 +69,8 @@ def _cut_for_overlap(config: RunConfig, grid: Grid, architecture: Architecture) 
     options = resolve_reducer(config.reducer, config.reducer_option)
     if grid.dp == 1 or not isinstance(options, MpiOptions):
         return partition(architecture, 1)
-    cheap = find_backend(config.backend, config.backend_option).cheap_cuts
+    # the model knows how fast CPUs compute, and would cut for what a GPU has done long since
+    cheap = config.device == "cpu" and find_backend(config.backend, config.backend_option).cheap_cuts
     wanted = options.segments or (None if cheap else 1)
     return partition_for_overlap(architecture, -(-config.global_batch // grid.dp), wanted)
 

@@ -244,7 +244,10 @@ def _parts(
             own = slice(segment.offset, segment.offset + segment.size)
             vectors.weights[:] = resumed.weights[own]
             optimizer.load({name: vector[own] for name, vector in resumed.optimizer.items()}, resumed.updates)
-        parts[number] = Part(build(segment, vectors.weights, vectors.gradient), vectors, optimizer)
+        model = build(segment, vectors.weights, vectors.gradient)
+        if reducer is not None:
+            reducer.lend(number, model.kept)
+        parts[number] = Part(model, vectors, optimizer)
     return parts
 
 

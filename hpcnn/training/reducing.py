@@ -8,12 +8,14 @@ from typing import Any
 
 from hpcnn.config import RunConfig
 from hpcnn.data.agree import attempt
+from hpcnn.errors import ConfigError
 from hpcnn.parallel.around import Shares
 from hpcnn.parallel.grid import Grid
 from hpcnn.parallel.inject import injected_reducer
 from hpcnn.parallel.parts import Links, Part
 from hpcnn.parallel.reducers import make_reducer
-from hpcnn.reducer_options import NativeOptions, resolve_reducer
+from hpcnn.parallel.reducers.device_reducer import mpi_reads_gpus
+from hpcnn.reducer_options import MpiOptions, NativeOptions, resolve_reducer
 from hpcnn.wrappers.fused import FusedStep, check_fused, fused_class
 from hpcnn.wrappers.registry import open_backend
 
@@ -39,8 +41,37 @@ def with_reducer(config: RunConfig, comm: Any, grid: Grid, links: Links) -> Link
     options, label = resolve_reducer(config.reducer, config.reducer_option), config.backend_label
     if isinstance(options, NativeOptions) or grid.dp == 1:
         return links
-    made = attempt(comm, lambda: make_reducer(config.reducer, links.replicas, options, world=comm, backend=label))
+    name = "device" if attempt(comm, lambda: adds_on_device(config, comm)) else config.reducer
+    made = attempt(comm, lambda: make_reducer(name, links.replicas, options, world=comm, backend=label))
     return replace(links, reducer=Shares(injected_reducer(config.inject, made)))
+
+
+def adds_on_device(config: RunConfig, comm: Any) -> bool:
+    """Collective. Whether MPI gets gradients where GPUs have them. Raises alike on all ranks where that was asked for
+    and cannot be."""
+    options = resolve_reducer(config.reducer, config.reducer_option)
+    asked = isinstance(options, MpiOptions) and options.buffers == "device"
+    if not isinstance(options, MpiOptions) or options.buffers == "host":
+        return False
+    obstacle = _obstacle(config, options)
+    if obstacle is None and not all(comm.allgather(mpi_reads_gpus())):
+        obstacle = "this MPI says that it reads no GPU's memory (PyPI's does not: --mpi site, with one built for CUDA)"
+    if asked and obstacle:
+        raise ConfigError(f"--reducer-option buffers=device: {obstacle}: leave it out, and the host's memory is used")
+    return obstacle is None
+
+
+def _obstacle(config: RunConfig, options: MpiOptions) -> str | None:
+    if config.device != "cuda":
+        return "there is no device but the host's CPUs without --device cuda"
+    if config.backend != "torch":
+        return f"{config.backend_label} lends no gradient on its device, torch does"
+    if config.inject:
+        return f"--inject {config.inject} changes messages of the host"
+    for name, value in (("algorithm", "nodes"), ("wire", "float16"), ("wire", "bfloat16")):
+        if getattr(options, name) == value:
+            return f"{name}={value} is for messages of the host"
+    return None
 
 
 def fused_step(config: RunConfig, links: Links, parts: Mapping[int, Part]) -> FusedStep | None:

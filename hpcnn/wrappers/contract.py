@@ -22,7 +22,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,11 +69,26 @@ class LossResult:
     input_gradient: Array | None
 
 
+class KeptGradient(Protocol):
+    """A gradient that can stay where a device computes it, for a sum over ranks, and come to the caller's once."""
+
+    def keep(self) -> None:
+        """From now on, from zero, what backwards add stays on the device."""
+
+    def buffer(self) -> Any:
+        """float32[segment.size] on the device, as mpi4py takes a buffer; whatever computed it has ended."""
+
+    def release(self) -> None:
+        """What is in `buffer` is added to `gradient` after all, and whatever backwards add from now on."""
+
+
 class SegmentModel(abc.ABC):
     """A segment built in one framework. Construction may be slow (imports, compilation); the calls are the hot path."""
 
     backend: ClassVar[str]
     capabilities: ClassVar[Capabilities]
+    kept: KeptGradient | None = None
+    """Where the framework has the gradient on a device of its own."""
     on_compile: ClassVar[Callable[[str], None] | None] = None
     """Gets a line now and then while a framework compiles for seconds; set on the class, of who may speak."""
 

@@ -1,8 +1,8 @@
 """Where torch's weights and gradient lie: in the caller's memory, or as copies on a GPU.
 
 On a GPU the weights go there before each forward, and what a backward added comes back after it, through memory that
-is pinned, so that the GPU moves it by itself. A step of DistributedDataParallel adds on the GPU first and comes back
-once (`held`).
+is pinned, so that the GPU moves it by itself. DistributedDataParallel, or an MPI that reads GPUs' memory, adds there
+first, and a step's gradient comes back once (`held`; `keep` and `release`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Shared:
 
 
 class Copied(Shared):
-    """`weights` and `gradient` on `device`."""
+    """`weights` and `gradient` on `device`, the latter a KeptGradient."""
 
     def __init__(self, weights: Array, gradient: Array, device: torch.device) -> None:
         self.device = device
@@ -48,6 +48,19 @@ class Copied(Shared):
         self._arrays = [staged.numpy() for staged in self._staged]
         self.weights, self.gradient = (torch.zeros(len(weights), device=device) for _ in range(2))
         self._holding = False
+
+    def keep(self) -> None:
+        self.gradient.zero_()
+        self._holding = True
+
+    def buffer(self) -> Tensor:
+        if self.device.type == "cuda":
+            torch.cuda.current_stream().synchronize()
+        return self.gradient
+
+    def release(self) -> None:
+        self._holding = False
+        self.give()
 
     def fetch(self) -> None:
         # What was started before it has ended: whoever called for a forward or backward has its results in NumPy.
@@ -64,12 +77,13 @@ class Copied(Shared):
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        self._holding = True
+        self.keep()
         try:
             yield
-        finally:
+        except BaseException:
             self._holding = False
-        self.give()
+            raise
+        self.release()
 
 
 def on_gpu(weights: Array, gradient: Array) -> Shared:

@@ -28,7 +28,7 @@ from hpcnn.wrappers.relus import relus_behind_pools
 from hpcnn.wrappers.torch_layers import Apply, layer_function, make_relus_cheap
 from hpcnn.wrappers.torch_native import completed_by_torch, shape_of, tensors_of
 from hpcnn.wrappers.torch_split import Cut, SecondHalf, first_half
-from hpcnn.wrappers.torch_vectors import Shared, on_gpu
+from hpcnn.wrappers.torch_vectors import Copied, Shared, on_gpu
 
 Tensor = torch.Tensor
 
@@ -85,6 +85,7 @@ class TorchSegment(SegmentModel):
     ) -> None:
         super().__init__(segment, weights, gradient, input_gradient=input_gradient, options=options)
         self.vectors = type(self).place_vectors(weights, gradient)
+        self.kept = self.vectors if isinstance(self.vectors, Copied) else None
         self._parameters: dict[str, Tensor] = {}
         for parameter in segment.parameters:
             place = slice(parameter.offset, parameter.offset + int(np.prod(parameter.shape)))

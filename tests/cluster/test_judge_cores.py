@@ -88,9 +88,12 @@ def test_ranks_that_share_a_gpu_are_an_error_where_gpus_are_meant(device: str) -
 
 def test_ranks_with_a_gpu_each_are_well_by_turns_or_as_slurm_gave_them() -> None:
     (turns,) = judge_gpus([rank(gpus=("GPU-a", "GPU-b"))] * 2, "cuda")
-    assert (turns.level, turns.what) == ("ok", "2 GPUs for 2 ranks: GPU-a, GPU-b on rank 0")
+    by_host = "; MPI does not read their memory: the host's is used for sums"
+    assert (turns.level, turns.what) == ("ok", f"2 GPUs for 2 ranks: GPU-a, GPU-b on rank 0{by_host}")
     (given_each,) = judge_gpus([rank(gpus=("GPU-a",)), rank(gpus=("GPU-b",)), rank("n2", gpus=("GPU-c",))], "cuda")
-    assert (given_each.level, given_each.what) == ("ok", "3 GPUs for 3 ranks: GPU-a on rank 0")
+    assert (given_each.level, given_each.what) == ("ok", f"3 GPUs for 3 ranks: GPU-a on rank 0{by_host}")
+    (aware,) = judge_gpus([rank(gpus=("GPU-a",), mpi_reads_gpus=True)], "cuda")
+    assert aware.what == "1 GPU for 1 rank: GPU-a on rank 0; MPI reads their memory"
 
 
 def test_a_rank_that_sees_no_gpu_is_named_and_without_any_a_training_on_cpus_is_well() -> None:

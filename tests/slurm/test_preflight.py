@@ -17,6 +17,9 @@ with="bash env/with.sh torch"
 train="hpcnn train --train data/train.csv --epochs 1 --backend simulated"
 echo "== nested"
 $with srun --nodes=1 --ntasks=2 --overcommit mpirun -np 1 $train
+echo "== outside"
+srun --ntasks=2 $with mpirun -np 2 $train
+echo "status $?"
 echo "== crowded"
 $with srun --mpi=pmix --nodes=1 --ntasks=2 --overcommit $train
 echo "== apart"
@@ -38,6 +41,10 @@ def test_what_slurm_lets_through_is_refused_once_and_the_doctor_knows_what_nodes
 
     (nested,) = ours["nested"]
     assert nested.startswith("hpcnn: mpirun runs inside an srun of 2 tasks: 2 trainings of 1 rank each"), job
+    outside = sections["outside"].splitlines()
+    (said,) = [line for line in outside if line.startswith("env: ")]
+    assert said.startswith("env: mpirun inside an srun of 2 tasks would start everything 2 times: use one launcher")
+    assert outside[-1] == "status 1", job
     (crowded,) = ours["crowded"]
     assert crowded.startswith("hpcnn: 2 ranks on n1, but the job has 1 CPU of a node: "), job
     assert not (submit_folder / "results").exists()

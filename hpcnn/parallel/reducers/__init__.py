@@ -11,9 +11,10 @@ from hpcnn.reducer_options import resolve_reducer
 REDUCERS = {
     "mpi": "mpi_reducer:MpiReducer",
     "plain": "plain:PlainReducer",
+    "device": "device_reducer:DeviceReducer",
     "horovod": "horovod_reducer:HorovodReducer",
 }
-"""But for `native`, which is no reducer of messages: hpcnn.wrappers.fused."""
+"""But for `native`, which is no reducer of messages: hpcnn.wrappers.fused. `device` is mpi with buffers = "device"."""
 
 __all__ = ["REDUCERS", "STATISTICS", "Message", "Reducer", "make_reducer"]
 

@@ -40,6 +40,12 @@ class Reducer(abc.ABC):
         """Memory for a message of `size` numbers. Collective over the replicas; only such messages are reduced."""
         return aligned_empty((size,))
 
+    def lend(self, segment: int, gradient: Any) -> None:  # noqa: B027 (most add what the host has)
+        """A segment's gradient on its device, a KeptGradient of hpcnn.wrappers.contract, or None without one."""
+
+    def show(self) -> None:  # noqa: B027 (most do in any case)
+        """The messages of the step that comes are to hold what this rank brings, before they are added."""
+
     def begin(self, rows: int, global_rows: int) -> None:  # noqa: B027 (sums need not know)
         """A step begins, in which this rank has `rows` of `global_rows`."""
 

@@ -110,7 +110,7 @@ class NodeMemory:
             message[block.start : block.stop] = total
 
     def _wait(self, counters: list[NDArray[np.int64]], asleep: bool) -> None:
-        """Until all ranks have counted this turn. Who waits gives way, and sleeps in the end: ranks may share a core."""
+        """Until all ranks have counted this turn. Who waits gives way, and later sleeps: ranks may share a core."""
         began = time.monotonic()
         while any(counter[0] < self._turn for counter in counters):
             waited = time.monotonic() - began

@@ -8,6 +8,7 @@ does), those of a file stay together, and files that take long come first.
 from __future__ import annotations
 
 import importlib.util
+import os
 import signal
 import sys
 from collections import Counter, defaultdict
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from hpcnn.cluster.begun import TRANSPORTS
 from hpcnn.wrappers.registry import BACKENDS
 from tests.support import pool
 from tests.support.covering import covering
@@ -26,6 +28,9 @@ from tests.training.worlds import SHARED
 # A timed assertion fails on a busy machine: neither an example nor its making has a limit.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+# What tests start is mostly ranks, some by mpi4py alone: each of them starts a second sooner (hpcnn.cluster.begun).
+os.environ.setdefault(TRANSPORTS, "^ofi")
 
 IN_FULL = "torch"
 """The backend that runs every case of a matrix."""

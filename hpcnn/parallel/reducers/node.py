@@ -31,10 +31,11 @@ LINE, PAGE = 64, 4096
 """Bytes that two ranks had better not write at once, and that memory is given by."""
 BLOCK = 65_536
 """Numbers that are added at a time: as many of every rank stay in a core's cache until they are written."""
-SPIN_SECONDS, ALONE_SECONDS = 2e-4, 0.1
-"""How long a rank gives up its turn before it sleeps, since a sleep takes some 60 microseconds at least; and where each
-rank has a core. An idle core takes longer to come back, most of all that of a virtual machine, whose host may have lent
-it: with the shorter time a step of 250 rows a rank took 4 % longer (median of 5 pairs, two ranks)."""
+SPIN_SECONDS, ALONE_SECONDS, TURN_SECONDS = 2e-4, 0.1, 5e-4
+"""How long a rank gives up its turn before it sleeps, since a sleep takes some 60 microseconds at least; how long where
+nobody takes that turn; and how long one takes that somebody took. An idle core takes longer to come back than a sleep,
+most of all that of a virtual machine, whose host may have lent it: without the longer time a step of 250 rows a rank
+took 4 % longer (median of 5 pairs, two ranks)."""
 
 SHARED = "/dev/shm"
 _LOCK = threading.Lock()
@@ -62,8 +63,6 @@ class NodeMemory:
         cuts = [min(size * part // parts // 16 * 16, max(0, size - tail)) for part in range(parts)] + [size]
         self._own = range(cuts[comm.rank], cuts[comm.rank + 1]) if comm.rank < parts else range(0)
         self._scratch = np.empty(min(BLOCK, len(self._own)), np.float32)
-        cores = set().union(*comm.allgather(os.sched_getaffinity(0)))
-        self._spin = ALONE_SECONDS if len(cores) >= comm.size else SPIN_SECONDS
 
     @property
     def own(self) -> Message:
@@ -111,13 +110,17 @@ class NodeMemory:
 
     def _wait(self, counters: list[NDArray[np.int64]], asleep: bool) -> None:
         """Until all ranks have counted this turn. Who waits gives way, and later sleeps: ranks may share a core."""
-        began = time.monotonic()
+        began = now = time.monotonic()
+        patience = 0.0 if asleep else ALONE_SECONDS
         while any(counter[0] < self._turn for counter in counters):
-            waited = time.monotonic() - began
-            if waited < self._spin and not asleep:
-                os.sched_yield()
-            else:
+            before, now = now, time.monotonic()
+            waited = now - began
+            if waited >= patience:
                 time.sleep(min(max(waited / 16, FIRST_SLEEP), LONGEST_SLEEP))
+                continue
+            if now - before > TURN_SECONDS:
+                patience = SPIN_SECONDS
+            os.sched_yield()
         _fence()
 
 

@@ -33,6 +33,7 @@ class BubbleReport(Report):
         for name, section in self.results.items():
             if schedules := section.get("schedules"):
                 lines += _bubbles(name, schedules, section["settings"])
+        for section in self.results.values():
             if costs := section.get("costs"):
                 lines += _costs(costs)
         return "\n".join(lines)
@@ -114,7 +115,9 @@ def _draw_bubbles(axes: Any, sizes: dict[str, Any]) -> None:
     axes.set_xticks(range(len(sizes)), list(sizes))
     axes.set(ylabel="bubble, % of a step", title="time in which ranks do not compute, measured by their own clocks")
     axes.grid(axis="y", alpha=0.3)
-    axes.legend(frameon=False, ncols=2, fontsize="small")
+    axes.set_ylim(top=125)  # above all bars, for the names
+    axes.set_yticks(range(0, 101, 20))
+    axes.legend(frameon=False, ncols=3, fontsize="small", loc="upper center")
 
 
 def _draw_stored(axes: Any, name: str, schedules: dict[str, Any]) -> None:

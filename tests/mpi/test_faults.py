@@ -60,7 +60,8 @@ def test_a_rank_that_is_killed_ends_the_job_and_counts_as_died(tmp_path: Path, s
     assert state.state in ("died", "stopped")  # as the launcher kills the others, or stops them
     assert "last seen: rank 1 on" in state.words
     assert "step" in state.words
-    assert list(folder.glob("*.tmp")) == []
+    # rank 0 may be killed with it as it writes: what it had not finished has a name that nobody reads
+    assert all(path.name.startswith(".") for path in folder.glob("*.tmp"))
 
 
 def test_a_loss_that_is_no_number_ends_all_ranks_with_one_line(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 #
 # Makes both environments if need be, then style (ruff), types (mypy), shell scripts (shellcheck, where installed), tests;
 # those of the classic environment's backends, and of what uses no framework, in that one too, unless the arguments choose
-# among the tests. All tests at once are shared out among as many processes as there are cores, 4 at most
-# (HPCNN_TEST_PROCESSES=N: among N; 1: none).
+# among the tests. All tests at once are shared out among as many processes as there are cores and one more, since a test
+# waits a quarter of its time, 4 at most (HPCNN_TEST_PROCESSES=N: among N; 1: none).
 # Needs no root; the tests of tests/slurm, and those of a site's MPI and `module` in tests/env, skip, and say so, where
 # Slurm, Debian's MPIs or Environment Modules aren't installed or can't be started; and those of the classic environment
 # where it can't be made (HPCNN_REQUIRE_CLASSIC=1: fail); and those of Horovod where it can't be compiled
@@ -53,7 +53,7 @@ fi
 failed=0 # both run, whichever fails
 if all_tests "$@"; then
     cores=$(nproc)
-    processes=${HPCNN_TEST_PROCESSES:-$((cores < 4 ? cores : 4))}
+    processes=${HPCNN_TEST_PROCESSES:-$((cores < 4 ? cores + 1 : 4))}
     [ "$processes" -lt 2 ] || set -- --numprocesses "$processes" --max-worker-restart 0 "$@"
     [ -z "$classic" ] || tests_of_classic "$@" || failed=$?
 fi

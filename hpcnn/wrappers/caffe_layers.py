@@ -91,7 +91,6 @@ def _add(net: NetText, layer: Layer, shape: Shape, before: Layer | None, native:
         net.add(name, "InnerProduct", gives, inner_product_param={"num_output": layer.units})
     elif isinstance(layer, MaxPool2D):
         net.add(name, "Pooling", gives, pooling_param=_pooling(layer, "MAX"))
-        net.max_pools.append(name)
     elif isinstance(layer, AveragePool2D):
         net.add(name, "Pooling", gives, pooling_param=_pooling(layer, "AVE"))
     elif isinstance(layer, Flatten):
@@ -107,7 +106,6 @@ def _add(net: NetText, layer: Layer, shape: Shape, before: Layer | None, native:
     elif isinstance(layer, Native):
         kind, fields = native(layer, shape)
         net.add(name, kind, gives, fields=OwnText(fields))
-        net.max_pools += [name] * (kind == "Pooling")
     else:
         raise refuse_layer("caffe", layer)
 

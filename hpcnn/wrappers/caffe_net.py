@@ -66,17 +66,18 @@ class CaffeNet:
         return output
 
     def _lost_rows(self) -> NDArray[np.bool_] | None:
-        """Rows with a window in which a max pool found no maximum, or None.
+        """Rows of which a pool was given NaN, or found no maximum in a window; or None.
 
-        A Caffe pool passes over NaN. From a window of nothing else it gives the lowest number, which then looks like
-        any other; and its backward writes in front of the image, outside of its memory.
+        A Caffe max pool passes over NaN, and what it gives then looks like any other number. From a window of nothing
+        above the lowest number it gives that; and its backward writes in front of the image, outside of its memory.
         """
         lost = None
-        for name in self._plan.max_pools:
-            pooled = self._blobs[name].data
-            if pooled.min() == _LOWEST:
-                rows = (pooled == _LOWEST).reshape(self.rows, -1).any(axis=1)
-                lost = rows if lost is None else lost | rows
+        for before, behind in self._plan.pools:
+            given, pooled = self._blobs[before].data, self._blobs[behind].data
+            if not given.min() > _LOWEST:  # NaN, if any is
+                found = np.isnan(given).reshape(self.rows, -1).any(axis=1)
+                found |= (pooled == _LOWEST).reshape(self.rows, -1).any(axis=1)
+                lost = found if lost is None else lost | found
         return lost
 
     def backward(self, slope: Array) -> None:

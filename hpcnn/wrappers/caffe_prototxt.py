@@ -30,7 +30,8 @@ class NetText:
     data_shape: Shape
     layers: list[dict[str, Any]] = field(default_factory=list)
     masks: list[tuple[str, Shape]] = field(default_factory=list)
-    max_pools: list[str] = field(default_factory=list)
+    pools: list[tuple[str, str]] = field(default_factory=list)
+    """The blobs before and behind each pool that may be a max pool."""
     forced: bool = False
     """Whether everything gets a gradient, the data too."""
 
@@ -51,6 +52,8 @@ class NetText:
         """A layer that gives `shape` a row, in the blob `top` (default: of its own name)."""
         top = top or name
         self.layers.append({"name": name, "type": kind, "bottom": [self.output, *more], "top": [top], **parameters})
+        if kind == "Pooling":
+            self.pools.append((self.output, top))
         self.output = top
         self.largest = max(self.largest, prod(shape))
 

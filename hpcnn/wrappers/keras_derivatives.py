@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from hpcnn.network.layers import MaxPool2D
@@ -37,8 +37,11 @@ class Derivatives(abc.ABC):
 
     @staticmethod
     def max_pool(layer: MaxPool2D, options: Any) -> Callable[[Any], Any] | None:
-        """What stands in for Keras' own where that is slow."""
+        """What stands in for Keras' own where that is slow, or loses nan."""
         return None
+
+    activations: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    """What stands in for Keras' own, by name, where that loses nan."""
 
     @abc.abstractmethod
     def forward(self, x: Array, masks: Sequence[Array]) -> tuple[Any, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from hpcnn.network.layers import MaxPool2D
 from hpcnn.wrappers.contract import Array, SegmentModel
 from hpcnn.wrappers.keras_derivatives import Apply, Derivatives, LossAndSlope, loss_and_slope
 from hpcnn.wrappers.tensorflow_import import import_tensorflow, see_gpu, set_tensorflow_up
-from hpcnn.wrappers.tensorflow_layers import compared_max_pool, max_pool
+from hpcnn.wrappers.tensorflow_layers import compared_max_pool, keeping_nan, max_pool, relu
 
 tf: Any = import_tensorflow()
 
@@ -24,13 +25,15 @@ tf: Any = import_tensorflow()
 class TensorflowDerivatives(Derivatives):
     """Weights go in and gradients come out as one flat vector."""
 
+    activations = MappingProxyType({"relu": relu})
+
     def __init__(self, model: SegmentModel, apply: Apply, ops: Any) -> None:
         super().__init__(model, apply, ops)
         segment = model.segment
         rows = [tf.TensorSpec((None, *shape)) for shape in (segment.input_shape, *(s.shape for s in segment.dropouts))]
         flat = tf.TensorSpec((segment.size,))
         self._training = self._compiled(self._train, [flat, *rows])
-        self._inference = self._compiled(lambda flat, x: apply(self._tensors(flat), x, None), [flat, rows[0]])
+        self._inference = self._compiled(self._infer, [flat, rows[0]])
         self.signature = [tf.TensorSpec((None,), tf.int64), tf.TensorSpec(()), flat, *rows]
         self.variables: list[Any] = []
         self.fused = self._compiled(self._loss_and_gradients, self.signature)
@@ -52,6 +55,10 @@ class TensorflowDerivatives(Derivatives):
         if not self.model.input_gradient:
             x = tf.stop_gradient(x)  # else a split function computes every gradient that there is
         return self.apply(self._tensors(flat), x, [tf.stop_gradient(mask) for mask in masks])
+
+    def _infer(self, flat: Any, x: Any) -> Any:
+        with keeping_nan():
+            return self.apply(self._tensors(flat), x, None)
 
     def _tensors(self, flat: Any) -> list[Any]:
         known = self.model.segment.parameters

@@ -126,7 +126,8 @@ class KerasSegment(SegmentModel):
             flatten = layers.Flatten(data_format="channels_last", name=name, dtype="float32")
             return [self._out_of_layout, flatten]
         if isinstance(layer, ReLU | Tanh):
-            return [layers.Activation(layer.type_name, name=name, dtype="float32")]
+            function = self._derivatives_class.activations.get(layer.type_name, layer.type_name)
+            return [layers.Activation(function, name=name, dtype="float32")]
         if isinstance(layer, Softmax):
             return []
         if isinstance(layer, Dropout):

@@ -41,7 +41,9 @@ from hpcnn.wrappers.tensorflow_layers import (
     Apply,
     compared_max_pool,
     convolution,
+    keeping_nan,
     max_pool,
+    relu,
     shared,
     to_channels_first,
     to_channels_last,
@@ -82,7 +84,7 @@ class TensorflowSegment(SegmentModel):
         rows = [tf.TensorSpec((None, *shape)) for shape in (segment.input_shape, *(s.shape for s in segment.dropouts))]
         flat = tf.TensorSpec((segment.size,))
         self._training = self._compiled(self._network, [flat, *rows])
-        self._inference = self._compiled(self._network, [flat, rows[0]])
+        self._inference = self._compiled(self._infer, [flat, rows[0]])
         labels, divisor = tf.TensorSpec((None,), tf.int64), tf.TensorSpec(())
         self.signature = [labels, divisor, flat, *rows]
         self.variables = [variable for _, _, variable in self._variables]
@@ -110,6 +112,10 @@ class TensorflowSegment(SegmentModel):
             elif masks:
                 x = x * to_channels_last(next(waiting))
         return to_channels_first(x)
+
+    def _infer(self, flat: Any, x: Any) -> Any:
+        with keeping_nan():
+            return self._network(flat, x)
 
     def _loss_and_gradients(self, labels: Any, divisor: Any, flat: Any, x: Any, *masks: Any) -> tuple[Any, Any, Any]:
         """As `_loss`, with the gradients of the sources in place of the logits'."""
@@ -153,7 +159,7 @@ class TensorflowSegment(SegmentModel):
         if isinstance(layer, Flatten):
             return lambda x, of: tf.reshape(to_channels_first(x), (-1, int(np.prod(input_shape))))
         if isinstance(layer, ReLU):
-            return lambda x, of: tf.nn.relu(x)
+            return lambda x, of: relu(x)
         if isinstance(layer, Tanh):
             return lambda x, of: tf.tanh(x)
         if isinstance(layer, Softmax):

@@ -8,6 +8,8 @@ those of biases 28 to 320 %; with these two no tensor is more than 6e-7 off.
 The pool is an operation of its own in C, whose backward looks for the first maximum again. For 64 x
 48 images of 28 x 28, on one core, its gradient takes 1.5 ms, Theano's own 13, and one built from switches, which is as
 exact, 23.
+
+Both hand on what is no number: a training that diverged has to be seen in its loss.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ T: Any = theano.tensor
 
 
 def relu(x: Any) -> Any:
-    """max(x, 0); its slope at 0 is 0."""
-    return T.switch(x > 0, x, T.zeros_like(x))
+    """max(x, 0), and nan of nan; its slope at 0 is 0."""
+    return T.switch(x <= 0, T.zeros_like(x), x)
 
 
 def first_max_pool(layer: MaxPool2D) -> Any:
@@ -50,8 +52,10 @@ _RESULT = """
 _LARGEST = """
                 npy_float32 best = window[0];
                 for (int i = 0; i < {high}; ++i)
-                    for (int j = 0; j < {wide}; ++j)
-                        best = window[i * width + j] > best ? window[i * width + j] : best;
+                    for (int j = 0; j < {wide}; ++j) {{
+                        const npy_float32 here = window[i * width + j];
+                        best = (here > best) | (here != here) ? here : best;
+                    }}
 """
 _FORWARD = f"""
     {_IMAGE}
@@ -90,7 +94,7 @@ _BACKWARD = f"""
                 npy_float32 left = slopes[column];
                 for (int i = 0; i < {{high}}; ++i)
                     for (int j = 0; j < {{wide}}; ++j) {{{{
-                        const bool hit = window[i * width + j] == best;
+                        const bool hit = !(window[i * width + j] < best); // in a window with nan, too
                         gradients[i * width + column * {{right}} + j] {{put}} hit ? left : 0;
                         left = hit ? 0 : left;
                     }}}}
@@ -110,7 +114,7 @@ class _Pool(theano.gof.OpenMPOp):  # type: ignore[misc]
         self.size, self.stride = size, stride
 
     def c_code_cache_version(self) -> tuple[int, ...]:
-        return (1,)
+        return (2,)
 
     def _filled(self, code: str, **names: str) -> str:
         (high, wide), (down, right) = self.size, self.stride

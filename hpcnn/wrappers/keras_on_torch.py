@@ -15,6 +15,7 @@ import torch
 from hpcnn.errors import BackendError
 from hpcnn.wrappers.contract import Array, SegmentModel
 from hpcnn.wrappers.keras_derivatives import Apply, Derivatives, LossAndSlope, loss_and_slope
+from hpcnn.wrappers.torch_backward import backward
 
 Tensor = torch.Tensor
 
@@ -62,7 +63,7 @@ class TorchDerivatives(Derivatives):
     def backward(self, kept: Any, slope: Any) -> Array | None:
         source, output = kept
         if output.requires_grad:
-            torch.autograd.backward(output, torch.as_tensor(slope))
+            backward(output, torch.as_tensor(slope))
         return None if source.grad is None else self.array(source.grad)
 
     @staticmethod

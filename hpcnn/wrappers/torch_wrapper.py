@@ -25,6 +25,7 @@ from hpcnn.network.native import Native
 from hpcnn.wrappers.contract import CUDA_ENVIRONMENT, Array, Capabilities, LossResult, SegmentModel
 from hpcnn.wrappers.native import check_native, make_native
 from hpcnn.wrappers.relus import relus_behind_pools
+from hpcnn.wrappers.torch_backward import backward
 from hpcnn.wrappers.torch_layers import Apply, layer_function, make_relus_cheap
 from hpcnn.wrappers.torch_native import completed_by_torch, shape_of, tensors_of
 from hpcnn.wrappers.torch_split import Cut, SecondHalf, first_half
@@ -186,7 +187,7 @@ class TorchSegment(SegmentModel):
     def backward(self, slot: int, output_gradient: Array) -> Array | None:
         source, output, _ = self._slots.pop(slot)
         if output.requires_grad:
-            torch.autograd.backward(output, self._tensor(output_gradient))
+            backward(output, self._tensor(output_gradient))
             self.vectors.give()
         return self._returned(source.grad)
 
@@ -194,7 +195,7 @@ class TorchSegment(SegmentModel):
         source, logits, _ = self._slots.pop(slot)
         loss, correct = _loss(logits, self._tensor(labels))
         if loss.requires_grad:
-            torch.autograd.backward(loss, loss.new_tensor(1.0 / divisor))
+            backward(loss, loss.new_tensor(1.0 / divisor))
             self.vectors.give()
         return LossResult(float(loss.detach()), correct, self._returned(source.grad))
 

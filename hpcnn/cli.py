@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import difflib
 import faulthandler
+import gc
 import io
 import os
 import sys
@@ -42,6 +44,8 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a verb; returns the exit status: 0 done, 1 refused or failed, 2 a wrong flag or file, 128 + a signal."""
+    atexit.unregister(gc.freeze)
+    atexit.register(gc.freeze)  # Python looks for garbage as it ends: 0.4 s, where a framework has been imported
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show ends no run

@@ -13,6 +13,7 @@ from hpcnn.errors import BackendError, NotInstalledError
 from hpcnn.network.architecture import Segment
 from hpcnn.network.native import Native
 from hpcnn.wrappers.contract import Array, SegmentModel
+from hpcnn.wrappers.import_alone import uncollected
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,8 @@ def open_backend(
     otherwise.
     """
     resolved = resolve_options(name, options or {}) if name in BACKENDS else None
-    segment_class = get_segment_class(name, options)
-    segment_class.set_process_up(resolved, threads)
-    segment_class.use_device(device)
+    with uncollected():
+        segment_class = get_segment_class(name, options)
+        segment_class.set_process_up(resolved, threads)
+        segment_class.use_device(device)
     return OpenBackend(segment_class, resolved)

@@ -29,6 +29,8 @@ PARALLELISM = {
     "keras": "tf.distribute.MultiWorkerMirroredStrategy",
 }
 
+RANKS_OF = pytest.mark.parametrize(("backend", "ranks"), [("torch", 3), ("tensorflow", 2)])
+
 
 @contextlib.contextmanager
 def open_worlds() -> Iterator[Worlds]:
@@ -126,30 +128,30 @@ def test_what_cannot_run_is_refused_in_one_line(
     assert words in refusal(outcome, tmp_path)
 
 
-@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
-def test_a_rank_that_raises_ends_the_job_and_its_words_come_first(tmp_path: Path, backend: str) -> None:
-    run = run_faulty(tmp_path, "raise", 3, 2, "--backend", backend, "--reducer", "native")
+@RANKS_OF
+def test_a_rank_that_raises_ends_the_job_and_its_words_come_first(tmp_path: Path, backend: str, ranks: int) -> None:
+    run = run_faulty(tmp_path, "raise", ranks, ranks - 1, "--backend", backend, "--reducer", "native")
     assert run.returncode != 0
     assert run.left_behind == ()
     words = [line for line in run.stderr.splitlines() if line.startswith("hpcnn: ")]
-    assert "rank 2 " in words[0]
+    assert f"rank {ranks - 1} " in words[0]
     assert "RuntimeError: the disk of this node is on fire" in words[0]
     assert all("lost another rank" in line for line in words[1:]), run.stderr
     state = read_state(tmp_path / "out" / "run")
-    assert (state.state, state.rank) == ("failed", 2)
+    assert (state.state, state.rank) == ("failed", ranks - 1)
 
 
-@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
-def test_a_rank_that_is_killed_ends_the_job(tmp_path: Path, backend: str) -> None:
-    run = run_faulty(tmp_path, "SIGKILL", 3, 1, "--backend", backend, "--reducer", "native")
+@RANKS_OF
+def test_a_rank_that_is_killed_ends_the_job(tmp_path: Path, backend: str, ranks: int) -> None:
+    run = run_faulty(tmp_path, "SIGKILL", ranks, 1, "--backend", backend, "--reducer", "native")
     assert run.returncode != 0
     assert run.left_behind == ()
 
 
-@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
-def test_a_loss_that_is_no_number_ends_all_ranks_in_order(tmp_path: Path, backend: str) -> None:
+@RANKS_OF
+def test_a_loss_that_is_no_number_ends_all_ranks_in_order(tmp_path: Path, backend: str, ranks: int) -> None:
     flags = ("--optimizer", "sgd", "--learning-rate", "1e6", "--backend", backend, "--reducer", "native")
-    run = run_faulty(tmp_path, "raise", 3, 1, *flags, moment="1000")  # long after
+    run = run_faulty(tmp_path, "raise", ranks, 1, *flags, moment="1000")  # long after
     assert run.returncode == 1
     assert run.left_behind == ()
     assert len([line for line in run.stderr.splitlines() if line.startswith("hpcnn: ")]) == 1

@@ -25,6 +25,7 @@ from tests.records.flows import names_of, slices_of
 from tests.support.mpi import REPOSITORY
 from tests.training.results import curve, manifest, numbers, table
 from tests.training.worlds import Outcome, Worlds
+from tests.wrappers.backends import KERAS_BACKEND
 
 RANKS = (1, 2, 3)
 STEPS = 7
@@ -58,13 +59,18 @@ def runs(worlds: Worlds, files: Path, tmp_path_factory: pytest.TempPathFactory) 
     return Runs(worlds, files, tmp_path_factory.mktemp("run"))
 
 
+def words_of_default() -> str:
+    """Keras says what it computes with."""
+    return f"keras on {KERAS_BACKEND}" if DEFAULT_BACKEND == "keras" else DEFAULT_BACKEND
+
+
 @pytest.mark.parametrize("ranks", RANKS)
 def test_a_start_prints_rows_format_rate_batch_and_threads_once(runs: Runs, files: Path, ranks: int) -> None:
     outcome = runs.outcome(ranks)
     lines = outcome.stdout.splitlines()
     count = "1 rank" if ranks == 1 else f"{ranks} ranks"
     label = "a header, 784 features, label last ('label')"
-    assert lines[0] == f"network little, 4,186 parameters, on {DEFAULT_BACKEND}"
+    assert lines[0] == f"network little, 4,186 parameters, on {words_of_default()}"
     assert lines[1] == f"strategy data, {count} x 1 thread (threads from --threads)"
     assert lines[2] == f"data {files / 'train.csv'}: 211 rows of 1x28x28, 10 classes; {label}"
     assert lines[3] == f"test {files / 'test.csv'}: 61 rows; {label}"

@@ -37,7 +37,7 @@ def steps(tmp_path: Path, ranks: int, backend: str, *options: str) -> dict[str, 
 
 @pytest.mark.parametrize(
     ("ranks", "backend", "options"),
-    [(2, "tensorflow", ()), (3, "tensorflow", ()), (4, "tensorflow", ()), (3, "keras", ("over=tensorflow",))],
+    [(2, "tensorflow", ()), (4, "tensorflow", ()), (3, "keras", ("over=tensorflow",))],
 )
 def test_ranks_under_multi_worker_mirrored_strategy(
     tmp_path: Path, ranks: int, backend: str, options: tuple[str, ...]

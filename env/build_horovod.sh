@@ -35,7 +35,17 @@ done
 [ -z "\$shared" ] || more+=($flag)
 exec g++ "\$@" "\${more[@]}"
 END
-chmod +x "$work/c++"
+
+# CMake looks for an mpiexec and takes the compiler beside that, which may be of another MPI than the first on PATH.
+path="$(dirname "$python"):$PATH"
+cat >"$work/cmake" <<END
+#!/usr/bin/env bash
+case \$1 in
+    -*) exec cmake "\$@" ;;
+    *) exec cmake "\$@" -DMPI_CXX_COMPILER=$(printf %q "$(PATH=$path command -v mpicxx)") ;;
+esac
+END
+chmod +x "$work/c++" "$work/cmake"
 
 cores=$(nproc)
 memory=$(awk '/^MemAvailable/ { print int($2 / 2000000) }' /proc/meminfo) # a file takes up to 2 GB
@@ -49,7 +59,7 @@ for pair in torch:PYTORCH tensorflow:TENSORFLOW; do
 done
 
 # pip's own cache would give what it compiled for another MPI or torch
-env PATH="$(dirname "$python"):$PATH" TMPDIR="$work/tmp" CXX="$work/c++" MAKEFLAGS="-j$jobs" "${frameworks[@]}" \
+env PATH="$path" TMPDIR="$work/tmp" CXX="$work/c++" HOROVOD_CMAKE="$work/cmake" MAKEFLAGS="-j$jobs" "${frameworks[@]}" \
     HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITH_MPI=1 HOROVOD_CPU_OPERATIONS=MPI \
     "$python" -I -m pip wheel --no-input --disable-pip-version-check --verbose --no-index --no-deps \
     --no-build-isolation --no-cache-dir --wheel-dir "$work/horovod" "$release"

@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import sysconfig
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 
 from tests.env.classic import Builder
 from tests.env.conftest import CLONE, SmallMachine
+from tests.env.site import MPIS, require, require_mpis
 
 PINS = (CLONE / "env/constraints-modern.txt").read_text().splitlines()
 PIN = next(line for line in PINS if line.startswith("horovod=="))
@@ -199,6 +201,38 @@ def test_a_horovod_that_was_cut_short_is_one_line_and_the_environment_stays(buil
     (environment,) = builder.environments()
     assert (environment / "complete").exists()
     assert not (environment / "compiled").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mpi", MPIS)
+def test_it_is_compiled_for_the_mpi_whose_compiler_is_first_whatever_mpiexec_stands_there(
+    tmp_path: Path, mpi: str
+) -> None:
+    """As far as CMake says what it found. Debian's /usr/bin/mpiexec is of one MPI, whose compiler is beside it."""
+    require_mpis()
+    require(*(f"/usr/bin/mpicxx.{mpi}" for mpi in MPIS), "g++", "cmake", "make")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "mpicxx").symlink_to(f"/usr/bin/mpicxx.{mpi}")
+    python = programs / "python"  # without what lies beside the real one, an MPI
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    flags = ["download", "--no-deps", "--no-build-isolation", "--no-binary", "horovod", "--dest"]
+    subprocess.run([sys.executable, "-m", "pip", *flags, str(tmp_path), PIN], check=True, capture_output=True)
+    (release,) = tmp_path.glob("horovod-*.tar.gz")
+    process = subprocess.Popen(
+        ["bash", "env/build_horovod.sh", str(release), str(python), str(tmp_path / "work")],
+        cwd=CLONE, env={**os.environ, "PATH": f"{programs}:/usr/bin:/bin"}, start_new_session=True, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        found = next(line for line in process.stdout if "Found MPI_CXX: " in line)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    library = Path(found.split("Found MPI_CXX: ")[1].split(" (found")[0].split(";")[0]).name
+    assert library.startswith({"openmpi": "libmpi_cxx", "mpich": "libmpichcxx"}[mpi])
 
 
 def test_other_versions_another_recipe_or_mpi_are_another_horovod(builder: Builder) -> None:

@@ -57,7 +57,7 @@ def test_nan_at_any_place_of_an_image_comes_out_of_its_row(
     with np.errstate(invalid="ignore"):
         inferred = SegmentReference(segment, model.weights).logits(rows.x, ones)
     check(model.infer(rows.x), inferred)
-    if not trains_on(backend):
+    if not loses_nan_in_training(backend):
         check(model.forward(0, rows.x, rows.masks), expected)
 
 
@@ -66,7 +66,7 @@ def check(given: Any, expected: Any) -> None:
     assert_near(np.delete(given, np.s_[::2], axis=0), expected[1::2])
 
 
-def trains_on(backend: str) -> bool:
+def loses_nan_in_training(backend: str) -> bool:
     """Whether its training may take nan for less than any number."""
     return "tensorflow" in frameworks_of(backend)
 
@@ -87,7 +87,7 @@ def test_one_number_of_any_tensor_that_is_nan_makes_the_loss_nan(backend: str, p
     assert np.isnan(model.infer(rows.x)).any(axis=1).all()
     model.forward(0, rows.x, rows.masks)
     loss = model.loss_backward(0, rows.labels, 4).loss_sum
-    assert np.isnan(loss) or trains_on(backend)
+    assert np.isnan(loss) or loses_nan_in_training(backend)
     model.weights[:] = fine
     assert_answers(model, rows)  # nothing of it stays in the model
 
@@ -102,7 +102,7 @@ def test_weights_that_went_astray_give_a_loss_that_is_not_finite(backend: str, v
     assert not np.isfinite(model.infer(rows.x)).all()
     model.forward(0, rows.x, rows.masks)
     loss = model.loss_backward(0, rows.labels, 4).loss_sum
-    assert not np.isfinite(loss) or trains_on(backend)
+    assert not np.isfinite(loss) or loses_nan_in_training(backend)
     model.weights[:] = weights
     assert_answers(model, rows)
 

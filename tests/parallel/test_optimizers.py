@@ -171,7 +171,8 @@ WITNESSES: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("name", WITNESSES)
 @pytest.mark.needs("torch")
 def test_torch_takes_the_same_steps_at_a_constant_rate(name: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     size = BLOCK + 1
     start, gradients = start_and_gradients(size)
     weights, theirs = start.copy(), torch.tensor(start, requires_grad=True)

@@ -17,7 +17,8 @@ def run(optimizer: Optimizer, steps: int) -> Any:
 
 
 def run_torch(make: Any, steps: int) -> Any:
-    torch = pytest.importorskip("torch")
+    import torch
+
     weights = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64, requires_grad=True)
     optimizer = make(torch.optim, [weights])
     for step in range(steps):
@@ -57,6 +58,7 @@ def test_coupled_decay_acts_through_the_gradient_and_decoupled_on_the_weights() 
     assert Adam(0.1, weight_decay=0.5).step([2.0], [1.0]) == pytest.approx([1.8], abs=1e-8)
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [

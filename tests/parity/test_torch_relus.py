@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
-
 from hpcnn.data.dataset import Dataset, aligned_empty, load_dataset
 from hpcnn.network.architecture import Architecture
 from hpcnn.network.initial import initial_weights
 from hpcnn.network.layers import Conv2D, Dense, Flatten, Layer, MaxPool2D, ReLU, Softmax, Tanh
 from hpcnn.network.masks import segment_masks
 from hpcnn.network.zoo import networks
-from hpcnn.wrappers.torch_wrapper import TorchSegment
 from tests.support.mpi import REPOSITORY
+
+pytestmark = pytest.mark.needs("torch")
 
 ROWS = np.arange(37)
 INPUT = (1, 28, 28)
@@ -34,11 +33,6 @@ ARCHITECTURES = [
 ]
 
 
-class AsWritten(TorchSegment):
-    def _make_relus_cheap(self, layers: Sequence[Layer]) -> None:
-        pass
-
-
 @pytest.fixture(scope="module")
 def digits() -> Dataset:
     return load_dataset(REPOSITORY / "data" / "test.csv")
@@ -49,13 +43,19 @@ def digits() -> Dataset:
 def test_cheap_relus_change_no_bit_of_logits_gradient_or_input(
     digits: Dataset, architecture: Architecture, bias: float
 ) -> None:
+    from hpcnn.wrappers.torch_wrapper import TorchSegment
+
+    class AsWritten(TorchSegment):
+        def _make_relus_cheap(self, layers: Sequence[Layer]) -> None:
+            pass
+
     cheap = after_a_step(TorchSegment, digits, architecture, bias)
     written = after_a_step(AsWritten, digits, architecture, bias)
     for name, left in cheap.items():
         np.testing.assert_array_equal(left, written[name], err_msg=name)
 
 
-def after_a_step(segment_class: type[TorchSegment], digits: Dataset, architecture: Architecture, bias: float) -> Any:
+def after_a_step(segment_class: type[Any], digits: Dataset, architecture: Architecture, bias: float) -> Any:
     """What a step on real digits leaves. Zeros in their background tie in pools, and zero biases keep the ties."""
     weights, gradient = initial_weights(architecture, 1), np.zeros(architecture.size, np.float32)
     for parameter in architecture.parameters:

@@ -32,8 +32,8 @@ def test_it_works_in_silence_and_brings_neither_keras_nor_jax() -> None:
     silent(OURS, SUM, guests, "assert import_tensorflow() is tf", "import tensorflow", "assert tensorflow is tf")
 
 
+@pytest.mark.needs("keras")
 def test_keras_can_be_imported_afterwards_and_works() -> None:
-    pytest.importorskip("keras")
     silent(
         OURS,
         "import keras",
@@ -43,10 +43,9 @@ def test_keras_can_be_imported_afterwards_and_works() -> None:
     )
 
 
+@pytest.mark.needs("keras")
 @pytest.mark.parametrize("before", ["tensorflow", "keras"])
 def test_what_was_imported_before_it_stays_and_works(before: str) -> None:
-    if before == "keras":
-        pytest.importorskip("keras")
     run = python(
         f"import {before}",
         f"kept = sys.modules[{before!r}]",

@@ -127,7 +127,7 @@ def _median(seconds: Sequence[float]) -> float:
 
 def sleep_until_all(comm: Any) -> None:
     """Collective. A barrier at which who is early sleeps."""
-    from hpcnn.parallel.messages import wait_asleep
+    from hpcnn.parallel.waiting import wait_asleep
 
     wait_asleep(comm.Ibarrier())
 

@@ -2,12 +2,12 @@
 
 A blocking send of more than a few KiB waits for its receive, and two stages that send to each other wait for ever. So
 sends are posted and completed later, and of each channel (sender, receiver, kind, segment) one receive is posted ahead:
-a message finds its place while the receiver computes. Who waits sleeps between looks, since ranks may share a core.
+a message finds its place while the receiver computes. Who waits sleeps: two stages with a core each are 0 to 2 % faster
+with ranks that stay awake, four on two cores 9 % slower.
 """
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict, deque
 from collections.abc import Iterable
 from math import prod
@@ -16,10 +16,8 @@ from typing import Any
 from hpcnn.data.dataset import aligned_empty
 from hpcnn.network.shapes import Shape
 from hpcnn.parallel.program import RECEIVING, Kind, Operation, stage_of
+from hpcnn.parallel.waiting import wait_asleep
 from hpcnn.wrappers.contract import Array
-
-FIRST_SLEEP, LONGEST_SLEEP = 20e-6, 1e-3
-"""Seconds; between them a sleep is a sixteenth of the wait so far, which is how late a message may be noticed."""
 
 _Channel = tuple[Kind, int]
 
@@ -87,16 +85,6 @@ class Messages:
             if array.size == size:
                 return free.pop(place).reshape(shape)
         return aligned_empty(shape)
-
-
-def wait_asleep(request: Any) -> None:
-    """Until `request` is complete, looking now and then; each look lets MPI move other messages too."""
-    if request.Test():
-        return
-    began = time.monotonic()
-    while not request.Test():
-        waited = time.monotonic() - began
-        time.sleep(min(max(waited / 16, FIRST_SLEEP), LONGEST_SLEEP))
 
 
 def _channel(operation: Operation) -> _Channel:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from hpcnn.errors import BackendError
-from hpcnn.parallel.messages import wait_asleep
 from hpcnn.parallel.reducers.contract import Message
 from hpcnn.parallel.reducers.worker import Worker
+from hpcnn.parallel.waiting import wait_asleep
 from hpcnn.wrappers.horovod_built import REMEDY, find_horovod
 
 

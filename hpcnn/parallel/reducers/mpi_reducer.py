@@ -12,11 +12,11 @@ import time
 from typing import Any
 
 from hpcnn.errors import BackendError
-from hpcnn.parallel.messages import wait_asleep
 from hpcnn.parallel.reducers.contract import STATISTICS, Message, Reducer, half_bytes
 from hpcnn.parallel.reducers.node import NodeMemory
 from hpcnn.parallel.reducers.wire import FORMATS, add_packed
 from hpcnn.parallel.reducers.worker import Job, Worker
+from hpcnn.parallel.waiting import wait_asleep
 
 
 class MpiReducer(Reducer):

@@ -16,7 +16,6 @@ import mmap
 import os
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,18 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcnn.errors import BackendError
-from hpcnn.parallel.messages import FIRST_SLEEP, LONGEST_SLEEP
 from hpcnn.parallel.reducers.contract import Message
+from hpcnn.parallel.waiting import wait_until
 
 LINE, PAGE = 64, 4096
 """Bytes that two ranks had better not write at once, and that memory is given by."""
 BLOCK = 65_536
 """Numbers that are added at a time: as many of every rank stay in a core's cache until they are written."""
-SPIN_SECONDS, ALONE_SECONDS, TURN_SECONDS = 2e-4, 0.1, 5e-4
-"""How long a rank gives up its turn before it sleeps, since a sleep takes some 60 microseconds at least; how long where
-nobody takes that turn; and how long one takes that somebody took. An idle core takes longer to come back than a sleep,
-most of all that of a virtual machine, whose host may have lent it: without the longer time a step of 250 rows a rank
-took 4 % longer (median of 5 pairs, two ranks)."""
 
 SHARED = "/dev/shm"
 _LOCK = threading.Lock()
@@ -109,18 +103,8 @@ class NodeMemory:
             message[block.start : block.stop] = total
 
     def _wait(self, counters: list[NDArray[np.int64]], asleep: bool) -> None:
-        """Until all ranks have counted this turn. Who waits gives way, and later sleeps: ranks may share a core."""
-        began = now = time.monotonic()
-        patience = 0.0 if asleep else ALONE_SECONDS
-        while any(counter[0] < self._turn for counter in counters):
-            before, now = now, time.monotonic()
-            waited = now - began
-            if waited >= patience:
-                time.sleep(min(max(waited / 16, FIRST_SLEEP), LONGEST_SLEEP))
-                continue
-            if now - before > TURN_SECONDS:
-                patience = SPIN_SECONDS
-            os.sched_yield()
+        """Until all ranks have counted this turn."""
+        wait_until(lambda: all(counter[0] >= self._turn for counter in counters), asleep=asleep)
         _fence()
 
 

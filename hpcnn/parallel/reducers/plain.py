@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hpcnn.parallel.messages import wait_asleep
 from hpcnn.parallel.reducers.contract import Message, Reducer
+from hpcnn.parallel.waiting import wait_asleep
 
 
 class PlainReducer(Reducer):

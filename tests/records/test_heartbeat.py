@@ -151,8 +151,9 @@ def test_the_beat_tells_since_when_the_same_operation_runs(folder: Path, start: 
     until_it_works(folder, 1)
     path = folder / "ranks" / "r0.json"
     first = json.loads(path.read_text())
-    time.sleep(4 * INTERVAL)
-    second = json.loads(path.read_text())
+    limit = time.monotonic() + 20
+    while (second := json.loads(path.read_text()))["time"] == first["time"] and time.monotonic() < limit:
+        time.sleep(0.02)
     assert second["time"] > first["time"]
     assert second["since"] == first["since"]
     assert (second["rank"], second["interval"], second["state"]) == (0, INTERVAL, "running")
@@ -168,8 +169,13 @@ def test_a_beat_that_cannot_be_written_does_not_end_the_training(tmp_path: Path)
 
 
 def test_doing_costs_little_enough_for_every_operation(tmp_path: Path) -> None:
+    """It looks at the clock and remembers: no file, no lock, no other code. Measured: 1 us."""
     heart = Heartbeat(tmp_path, 0)
-    began = time.perf_counter()
-    for step in range(10_000):
-        heart.doing("forward", 1, step)
-    assert time.perf_counter() - began < 1.0  # 0.1 ms each, a hundredth of a step of a few rows; measured: 1 us
+    called: list[str] = []
+    sys.setprofile(lambda frame, event, argument: called.append(getattr(argument, "__name__", frame.f_code.co_name)))
+    try:
+        heart.doing("forward", 1, 1)
+    finally:
+        sys.setprofile(None)
+    assert set(called) <= {"doing", "time", "update", "setprofile"}
+    assert not list(tmp_path.iterdir())

@@ -217,6 +217,7 @@ COUNTS = st.integers(1, 10**9)
 CONFIGS = st.builds(
     RunConfig,
     network=TEXTS,
+    backend=st.just("torch"),  # whatever HPCNN_BACKEND says
     backend_option=st.fixed_dictionaries(
         {}, optional={"compile": st.booleans(), "intra_op_threads": st.integers(1, 4096)}
     ),

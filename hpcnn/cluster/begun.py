@@ -2,10 +2,10 @@
 
 A rank may go on while others are still in MPI_Init, and one of those that gets a message then, crashes: MPI_Init ends
 with a fence, behind which the world's communicator is made ready; a rank that leaves the fence early may send to one
-that has not left it (https://github.com/open-mpi/ompi/issues/12495, open in 5.0.11). Slurm's srun lets all through a
-fence that collects no data, MPI_Init's among them (22.05): of jobs of four nodes on busy cores, 4 of 80 ended so.
-Another, by the same way around MPI and with data, is passed only when all have returned from MPI_Init, and no message
-is sent before: none of 150.
+that has not left it (https://github.com/open-mpi/ompi/issues/12495, open in 5.0.11). Of jobs of four nodes that srun
+started on busy cores, 4 of 80 ended so. Another fence, by the same way around MPI, is passed only when all have
+returned from MPI_Init, and no message is sent before: none of 150. It collects data, since Slurm (22.05) lets everybody
+through one that does not.
 """
 
 from __future__ import annotations

@@ -23,8 +23,20 @@ FIRST_WITH = 5
 TRANSPORTS = "OMPI_MCA_btl"
 COLLECT, BOOLEAN = b"pmix.collect", 1
 """PMIX_COLLECT_DATA and PMIX_BOOL."""
-ROOM_FOR_INFO = 1024
-"""Bytes; a pmix_info_t has 552."""
+
+
+class Attribute(ctypes.Structure):
+    """A pmix_info_t (PMIx standard, 3 to 5) with a truth value. PMIx has a function that fills it from 4.2 on alone."""
+
+    _fields_ = (
+        ("key", ctypes.c_char * 512),
+        ("flags", ctypes.c_uint32),
+        ("_before_value", ctypes.c_uint8 * 4),
+        ("type", ctypes.c_uint16),
+        ("_before_data", ctypes.c_uint8 * 6),
+        ("truth", ctypes.c_bool),
+        ("_rest_of_data", ctypes.c_uint8 * 31),
+    )
 
 
 def leave_out_what_is_slow(environ: MutableMapping[str, str], prefix: Path = Path(sys.prefix)) -> None:
@@ -47,7 +59,6 @@ def wait_until_all_have_begun(mpi: Any) -> None:
     loaded = re.search(r"\S*/libpmix\.so\S*$", maps.read_text(), re.MULTILINE) if maps.exists() else None
     if loaded is not None:
         pmix = ctypes.CDLL(loaded.group())  # the library that MPI_Init has started
-        info = ctypes.create_string_buffer(ROOM_FOR_INFO)
-        pmix.PMIx_Info_load(info, COLLECT, ctypes.byref(ctypes.c_bool(True)), ctypes.c_uint16(BOOLEAN))
+        collect = Attribute(key=COLLECT, type=BOOLEAN, truth=True)
         # all processes of the job; its status tells nothing to act on
-        pmix.PMIx_Fence(None, ctypes.c_size_t(0), info, ctypes.c_size_t(1))
+        pmix.PMIx_Fence(None, ctypes.c_size_t(0), ctypes.byref(collect), ctypes.c_size_t(1))

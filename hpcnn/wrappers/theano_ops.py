@@ -5,9 +5,9 @@ pool goes to all cells of a window that tie for its maximum, and in digits nearl
 rows of tests/parity/test_step0.py, against float64, gradients of convolution kernels are up to 12 % off with them and
 those of biases 28 to 320 %; with these two no tensor is more than 6e-7 off.
 
-The pool is an operation of its own in C, whose backward looks for the first maximum again. For 64 x
-48 images of 28 x 28, on one core, its gradient takes 1.5 ms, Theano's own 13, and one built from switches, which is as
-exact, 23.
+Both are operations of their own in C; the pool's backward looks for the first maximum again. As theano.tensor.switch a
+relu takes 40 times as long (13 ms for 64 x 48 images of 28 x 28 on one core, where this takes 0.3), since the processor
+guesses at each sign. results/benchmarks/theano_operations.md has what each costs, beside Theano's own.
 
 Both hand on what is no number: a training that diverged has to be seen in its loss.
 """
@@ -23,9 +23,38 @@ theano: Any = import_theano()
 T: Any = theano.tensor
 
 
-def relu(x: Any) -> Any:
-    """max(x, 0), and nan of nan; its slope at 0 is 0."""
-    return T.switch(x <= 0, T.zeros_like(x), x)
+class _Slope(theano.scalar.BinaryScalarOp):  # type: ignore[misc]
+    """Of the loss by x, from the one by relu(x)."""
+
+    def impl(self, x: Any, slope: Any) -> Any:
+        return type(slope)(0) if x <= 0 else slope
+
+    def c_code(self, node: Any, name: str, inputs: Any, outputs: Any, sub: Any) -> str:
+        (x, slope), (z,) = inputs, outputs
+        return f"{z} = {x} <= 0 ? 0 : {slope};"
+
+    def c_code_cache_version(self) -> tuple[int, ...]:
+        return (1,)
+
+
+class _Relu(theano.scalar.UnaryScalarOp):  # type: ignore[misc]
+    def impl(self, x: Any) -> Any:
+        return type(x)(0) if x <= 0 else x
+
+    def grad(self, inputs: Any, slopes: Any) -> Any:
+        return [_slope(inputs[0], slopes[0])]
+
+    def c_code(self, node: Any, name: str, inputs: Any, outputs: Any, sub: Any) -> str:
+        (x,), (z,) = inputs, outputs
+        return f"{z} = {x} <= 0 ? 0 : {x};"
+
+    def c_code_cache_version(self) -> tuple[int, ...]:
+        return (1,)
+
+
+_slope = _Slope(theano.scalar.transfer_type(1), name="relu_slope")
+relu: Any = T.Elemwise(_Relu(theano.scalar.same_out, name="relu"))
+"""max(x, 0), and nan of nan; its slope at 0 is 0."""
 
 
 def first_max_pool(layer: MaxPool2D) -> Any:

@@ -1,7 +1,7 @@
 """What a ReLU and a max pool with the slopes of every backend cost in Theano, beside those that Theano has.
 
-    bash env/with.sh lasagne python jobs/benchmarks/theano_operations.py            (two minutes)
-    bash env/with.sh lasagne python jobs/benchmarks/theano_operations.py --quick    (half a minute, most of it compiling)
+    bash env/with.sh lasagne python jobs/benchmarks/theano_operations.py            (a minute)
+    bash env/with.sh lasagne python jobs/benchmarks/theano_operations.py --quick    (few images and calls)
 
 It writes results/benchmarks/theano_operations.json and theano_operations.md. Each operation is a function of its own on
 one thread; those of one kind take turns in each round. Let nothing else run on the machine meanwhile.
@@ -27,9 +27,9 @@ SHAPE = (64, 48, 28, 28)
 TITLE = "Operations in Theano"
 EXPLANATION = """\
 Milliseconds a call on one thread: medians of rounds, with quartiles in brackets. *hpcnn*: `hpcnn/wrappers/
-theano_ops.py`; *Theano's own*: theano.tensor.nnet.relu and theano.tensor.signal.pool, whose slopes are others; *switches*:
-a pool of size 2 as a chain of theano.tensor.switch, whose slopes are hpcnn's. A gradient is that of the input, from the
-output's, with what it has to compute again.
+theano_ops.py`; *Theano's own*: theano.tensor.nnet.relu and theano.tensor.signal.pool, whose slopes are others;
+*switches*: the same from theano.tensor.switch, whose slopes are hpcnn's. Pools have size 2. A gradient is that of the
+input, from the output's, with what it has to compute again.
 """
 Way = Callable[[Any], Any]
 
@@ -60,20 +60,23 @@ def operations() -> Iterator[tuple[str, dict[str, Way]]]:
 
     from hpcnn.wrappers import theano_ops
 
-    def switches(x: Any) -> Any:
+    def switched_relu(x: Any) -> Any:
+        return tensor.switch(x <= 0, tensor.zeros_like(x), x)
+
+    def switched_pool(x: Any) -> Any:
         cells = [x[:, :, row::2, column::2] for row in (0, 1) for column in (0, 1)]
         best = cells[0]
         for cell in cells[1:]:
             best = tensor.switch(cell > best, cell, best)
         return best
 
-    yield "ReLU", {"hpcnn": theano_ops.relu, "Theano's own": tensor.nnet.relu}
+    yield "ReLU", {"hpcnn": theano_ops.relu, "Theano's own": tensor.nnet.relu, "switches": switched_relu}
     yield (
         "max pool",
         {
             "hpcnn": theano_ops.first_max_pool(MaxPool2D(size=2)),
             "Theano's own": lambda x: pool.pool_2d(x, (2, 2), ignore_border=True, mode="max"),
-            "switches": switches,
+            "switches": switched_pool,
         },
     )
 
@@ -96,7 +99,7 @@ def compiled(way: Way, images: Any) -> dict[str, Callable[[], Any]]:
 
 def timed(ways: dict[str, Way], options: argparse.Namespace) -> dict[str, Any]:
     """Milliseconds of each way and part, every round in the other order."""
-    images = np.maximum(np.random.default_rng(1).standard_normal(options.images), 0).astype(np.float32)
+    images = np.maximum(np.random.default_rng(1).standard_normal(options.images), 0, dtype=np.float32)
     calls = [(name, part, call) for name, way in ways.items() for part, call in compiled(way, images).items()]
     samples: dict[str, dict[str, list[float]]] = {name: {"forward": [], "gradient": []} for name in ways}
     for turn in range(options.rounds):

@@ -80,11 +80,14 @@ _RESULT = """
 """
 _LARGEST = """
                 npy_float32 best = window[0];
+                bool no_number = false;
                 for (int i = 0; i < {high}; ++i)
                     for (int j = 0; j < {wide}; ++j) {{
                         const npy_float32 here = window[i * width + j];
-                        best = (here > best) | (here != here) ? here : best;
+                        no_number |= here != here;
+                        best = here > best ? here : best; // one instruction: the processor has nothing to guess at
                     }}
+                best = no_number ? NAN : best;
 """
 _FORWARD = f"""
     {_IMAGE}
@@ -120,12 +123,16 @@ _BACKWARD = f"""
             for (npy_intp column = 0; column < columns; ++column) {{{{
                 const npy_float32 *window = images + column * {{right}};
                 {_LARGEST}
-                npy_float32 left = slopes[column];
+                npy_uint32 left; // the slope's bits, until a cell takes them: a choice would be a branch
+                memcpy(&left, slopes + column, sizeof(left));
                 for (int i = 0; i < {{high}}; ++i)
                     for (int j = 0; j < {{wide}}; ++j) {{{{
-                        const bool hit = !(window[i * width + j] < best); // in a window with nan, too
-                        gradients[i * width + column * {{right}} + j] {{put}} hit ? left : 0;
-                        left = hit ? 0 : left;
+                        // in a window with nan, too
+                        const npy_uint32 taken = left & -(npy_uint32)!(window[i * width + j] < best);
+                        npy_float32 share;
+                        memcpy(&share, &taken, sizeof(share));
+                        gradients[i * width + column * {{right}} + j] {{put}} share;
+                        left &= ~taken;
                     }}}}
             }}}}
         }}}}
@@ -143,7 +150,7 @@ class _Pool(theano.gof.OpenMPOp):  # type: ignore[misc]
         self.size, self.stride = size, stride
 
     def c_code_cache_version(self) -> tuple[int, ...]:
-        return (2,)
+        return (5,)
 
     def _filled(self, code: str, **names: str) -> str:
         (high, wide), (down, right) = self.size, self.stride

@@ -19,7 +19,7 @@ CLASSIC_TESTS=(tests/network tests/data tests/records tests/parallel tests/train
     tests/parity/test_step0.py tests/parity/test_plain_caffe.py tests/parity/test_plain_theano.py
     tests/mpi/test_other_backends.py tests/mpi/test_pipeline.py tests/mpi/test_native.py tests/mpi/test_two_threads.py
     tests/mpi/test_reducers.py
-    tests/jobs/test_plain_script.py)
+    tests/jobs/test_plain_script.py tests/jobs/test_theano_operations.py)
 
 check() {
     say "$*"
